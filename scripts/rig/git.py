@@ -1,0 +1,162 @@
+"""The one place that runs git.
+
+A user's configuration changes what git prints and writes (`diff.noprefix`, `core.autocrlf`,
+`format.signOff`, and a dozen more), and inherited `GIT_*` variables do the same
+(`GIT_DIFF_OPTS=-u1` shortens every hunk of an export). So git runs here with none of either.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.errors import RigError
+
+# The committer is fixed and the author is the patch's own, so that the same series gives the
+# same commit ids on every machine.
+COMMITTER_NAME = "vllm-rig"
+COMMITTER_EMAIL = "vllm-rig@localhost"
+
+_PINNED_CONFIG = (
+    "core.autocrlf=false",
+    "core.safecrlf=false",
+    "core.quotePath=true",
+    "core.fileMode=true",
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.excludesFile=/dev/null",
+    "core.attributesFile=/dev/null",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+    "init.defaultBranch=rig",
+    "user.useConfigOnly=true",
+    "safe.directory=*",
+)
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The caller's environment without anything that changes what git does."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    env |= {
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_SYSTEM": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_EDITOR": "true",
+        "GIT_PAGER": "cat",
+        "GIT_COMMITTER_NAME": COMMITTER_NAME,
+        "GIT_COMMITTER_EMAIL": COMMITTER_EMAIL,
+        "LC_ALL": "C",
+        "TZ": "UTC",
+    }
+    return env | dict(extra or {})
+
+
+@dataclass(frozen=True)
+class GitResult:
+    """What one git command said."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode("utf-8", "surrogateescape")
+
+    @property
+    def error_text(self) -> str:
+        return self.stderr.decode("utf-8", "replace").strip()
+
+
+@dataclass(frozen=True)
+class Git:
+    """git, in one folder."""
+
+    folder: Path
+
+    def run(
+        self,
+        *arguments: str | Path,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> GitResult:
+        """Run one git command.
+
+        Raises:
+            RigError: git is not installed, or it failed and `check` is set.
+        """
+        command: list[str] = ["git"]
+        for setting in _PINNED_CONFIG:
+            command += ["-c", setting]
+        command += [str(a) for a in arguments]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=clean_environment(env),
+                input=stdin,
+                stdin=subprocess.DEVNULL if stdin is None else None,
+                capture_output=True,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            if not self.folder.is_dir():
+                raise RigError("the folder does not exist", where=self.folder) from error
+            raise RigError("git is not installed", next_step="install git 2.31 or newer") from error
+        result = GitResult(done.returncode, done.stdout, done.stderr)
+        if check and result.code != 0:
+            raise RigError(
+                f"git {arguments[0]} failed with status {result.code}",
+                where=self.folder,
+                detail=result.error_text or result.text,
+                next_step=_advice(result.error_text),
+            )
+        return result
+
+    def line(self, *arguments: str | Path) -> str:
+        """The single line that a git command prints."""
+        return self.run(*arguments).text.strip()
+
+    def lines(self, *arguments: str | Path) -> list[str]:
+        """The lines that a git command prints."""
+        return self.run(*arguments).text.splitlines()
+
+    def null_separated(self, *arguments: str | Path) -> list[str]:
+        """The fields of a git command that was given -z."""
+        text = self.run(*arguments).text
+        return text.split("\0")[:-1] if text else []
+
+    def tree_id(self, revision: str = "HEAD") -> str:
+        """The id of a commit's tree."""
+        return self.line("rev-parse", f"{revision}^{{tree}}")
+
+    def blobs(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The contents of blobs, read in one process and checked by git against their ids."""
+        wanted = list(dict.fromkeys(ids))
+        out = self.run("cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode())
+        contents: dict[str, bytes] = {}
+        at = 0
+        for blob in wanted:
+            end = out.stdout.index(b"\n", at)
+            header = out.stdout[at:end].split()
+            if len(header) != 3 or header[1] != b"blob":
+                raise RigError(f"git has no blob {blob}", where=self.folder)
+            size = int(header[2])
+            contents[blob] = out.stdout[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+        return contents
+
+
+def _advice(stderr: str) -> str | None:
+    if "No space left on device" in stderr:
+        return "free some disk space and run the same command again"
+    if "index.lock" in stderr or "Unable to create" in stderr:
+        return "another git command works there: wait for it, then run the same command again"
+    return None

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Make the tools' own environment (.venv) if it is missing or out of date, then run `rig` in it.
+# Everything that the tools need comes from requirements/tools.txt, by digest.
+set -euo pipefail
+
+root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="$root/.venv"
+stamp="$venv/rig-requirements.sha256"
+
+fail() {
+    printf 'error: %s\n  next:  %s\n' "$1" "$2" >&2
+    exit 1
+}
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null 2>&1 \
+            && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "Python 3.11 or newer was not found" "install it, or name one: PYTHON=/path/to/python make ..."
+}
+
+wanted="$(sha256sum <"$root/requirements/tools.txt" | cut -d' ' -f1)"
+if [[ ! -x "$venv/bin/python" || "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]]; then
+    exec 9>"$root/.tools-env.lock"
+    command -v flock >/dev/null 2>&1 && flock 9
+    if [[ ! -x "$venv/bin/python" || "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]]; then
+        printf 'setting up the tools in .venv (once)\n' >&2
+        python="$(find_python)"
+        "$python" -m venv --clear "$venv" \
+            || fail "python -m venv failed" "install the venv module of $python (python3-venv on Debian)"
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+            --require-hashes -r "$root/requirements/tools.txt" \
+            || fail "the tools could not be installed" "connect to a package index once; afterwards everything works offline"
+        printf '%s\n' "$wanted" >"$stamp"
+    fi
+    exec 9>&-
+fi
+
+if [[ "${1:-}" == "--python" ]]; then
+    shift
+    exec env PYTHONPATH="$root/scripts" "$venv/bin/python" "$@"
+fi
+exec env PYTHONPATH="$root/scripts" "$venv/bin/python" -m rig "$@"
