@@ -1,0 +1,136 @@
+"""Commits back to patch files, with bytes that depend on the commits alone.
+
+The export runs in a bare repository of its own that borrows the tree's objects: the tree's
+`.git/config`, `.git/info/attributes` and the `.gitattributes` of a work tree all change what
+`git format-patch` writes, and none of them is read there.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.errors import RigError
+from rig.git import Git
+from rig.series.applied import commits_of_series
+from rig.series.mail import PatchMail, parse_mail
+from rig.series.pristine import PRISTINE_REF
+
+_FORMAT_PATCH = (
+    "format-patch",
+    "--stdout",
+    "--zero-commit",
+    "--no-signature",
+    "--full-index",
+    "--no-numbered",
+    "--no-encode-email-headers",
+    "--no-attach",
+    "--no-thread",
+    "--no-base",
+    "--no-notes",
+    "--no-renames",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--unified=3",
+    "--inter-hunk-context=0",
+    "--diff-algorithm=myers",
+    "--indent-heuristic",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--subject-prefix=PATCH",
+)
+_SLUG_LENGTH = 56
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One commit as a patch file."""
+
+    commit: str
+    mail: PatchMail
+
+    @property
+    def name(self) -> str:
+        return self.mail.name
+
+
+@contextmanager
+def export_repository(tree: Path) -> Iterator[Git]:
+    """A bare repository without any configuration that sees the objects of `tree`."""
+    with tempfile.TemporaryDirectory(prefix="vllm-rig-export-") as folder:
+        git = Git(Path(folder))
+        git.run("init", "--quiet", "--bare", "--template=")
+        objects = Path(folder) / "objects" / "info"
+        objects.mkdir(exist_ok=True)
+        (objects / "alternates").write_text(f"{tree.resolve() / '.git' / 'objects'}\n")
+        yield git
+
+
+def patch_bytes(git: Git, commit: str) -> bytes:
+    """What `git format-patch` writes for one commit, in a repository of `export_repository`."""
+    return git.run(*_FORMAT_PATCH, "-1", commit).stdout
+
+
+def export_commits(tree: Path, tip: str = "HEAD") -> list[Exported]:
+    """Every commit after the release as a checked patch, oldest first.
+
+    Raises:
+        RigError: a commit is a merge, changes nothing, or its message breaks a rule.
+    """
+    work = Git(tree)
+    base = work.line("rev-parse", PRISTINE_REF)
+    if work.run("merge-base", "--is-ancestor", base, tip, check=False).code != 0:
+        raise RigError(
+            "the commits do not stand on the untouched release",
+            where=tree,
+            next_step=f"rebase them onto {PRISTINE_REF}",
+        )
+    exported = []
+    commits = commits_of_series(work, tip)
+    with export_repository(tree) as git:
+        for commit in commits:
+            exported.append(_export_one(work, git, commit, tree))
+    return exported
+
+
+def _export_one(work: Git, git: Git, commit: str, tree: Path) -> Exported:
+    subject = work.line("log", "-1", "--format=%s", commit)
+    where = f"{tree.name}: commit {commit[:12]} {subject!r}"
+    if len(work.line("log", "-1", "--format=%P", commit).split()) != 1:
+        raise RigError(
+            "a merge commit cannot be a patch", where=where, next_step="rebase it into one line"
+        )
+    if work.tree_id(commit) == work.tree_id(f"{commit}^"):
+        raise RigError("the commit changes nothing", where=where, next_step="drop it")
+    message = work.run("log", "-1", "--format=%B", commit).text
+    number = re.search(r"^Rig-Number: *([0-9]{4})$", message, re.MULTILINE)
+    if number is None:
+        raise RigError(
+            "the commit does not say which number its patch has",
+            where=where,
+            next_step="git commit --amend --trailer 'Rig-Number: 0203' (docs/patches.md lists "
+            "the trailers; the first two digits are the topic)",
+        )
+    raw = patch_bytes(git, commit)
+    return Exported(commit, parse_mail(f"{number[1]}-{_slug(subject)}.patch", raw, work, where))
+
+
+def _slug(subject: str) -> str:
+    """A file name of a subject: `[Platform] Run on Ray` -> `platform-run-on-ray`."""
+    words = re.sub(r"[^a-z0-9]+", "-", subject.lower()).strip("-")
+    if len(words) > _SLUG_LENGTH:
+        words = words[: _SLUG_LENGTH + 1].rpartition("-")[0] or words[:_SLUG_LENGTH]
+    return words or "patch"
+
+
+def verbatim_patch_id(raw: bytes, git: Git) -> str:
+    """`git patch-id --verbatim`: unlike --stable it does not forgive changed indentation."""
+    out = git.run("patch-id", "--verbatim", stdin=raw).text.split()
+    if not out:
+        raise RigError("git finds no diff in the patch")
+    return out[0]
