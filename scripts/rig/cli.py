@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.table import Table
@@ -12,7 +13,11 @@ from rich.table import Table
 from rig.console import console, out
 from rig.errors import RigError
 from rig.layout import Layout, layout_of_this_checkout
-from rig.pins import Arch, Flavour, Pin, find_pin, read_pins
+from rig.pins import Arch, Flavour, Pin, find_pin, read_pins, this_arch
+from rig.revision import read_revision
+
+if TYPE_CHECKING:
+    from rig.wheel.build import BuiltWheel
 
 app = typer.Typer(
     help="A patch series on pinned vLLM releases: apply, build, prove, rehearse, serve.",
@@ -26,6 +31,13 @@ app.add_typer(pins_app, name="pins")
 Version = Annotated[
     str | None, typer.Argument(help="A pinned release such as 0.32.0; the primary one if absent.")
 ]
+
+
+class Executor(StrEnum):
+    """How vLLM's workers are started."""
+
+    RAY = "ray"
+    MP = "mp"
 
 
 def _start(version: str | None) -> tuple[Layout, Pin]:
@@ -111,6 +123,148 @@ def verify(
             out.print(line)
 
 
+@app.command()
+def build(
+    version: Version = None,
+    flavor: Annotated[Flavour, typer.Option(help="Which engine.")] = Flavour.CUDA,
+    source: Annotated[
+        str, typer.Option("--from", help="wheel: repack the release's; source: compile.")
+    ] = "wheel",
+    arch: Annotated[Arch | None, typer.Option(help="This machine's if absent.")] = None,
+    cuda_arch: Annotated[
+        str, typer.Option(help="For --from source: TORCH_CUDA_ARCH_LIST.")
+    ] = "8.6",
+    python: Annotated[
+        Path | None, typer.Option(help="For --from source: an interpreter with the pinned torch.")
+    ] = None,
+) -> None:
+    """Build dist/vllm-<version>+rig.N[.cpu]-...whl from the applied tree."""
+    layout, pin = _start(version)
+    if source == "wheel":
+        wheel = _built(layout, pin, flavor, arch)
+    elif source == "source":
+        from rig.series.apply import apply as apply_series
+        from rig.wheel.from_source import build_from_source
+
+        wheel = build_from_source(
+            layout,
+            apply_series(layout, pin),
+            flavor,
+            read_revision(layout),
+            python or Path(sys.executable),
+            architectures=cuda_arch,
+        )
+    else:
+        raise RigError(
+            f"FROM is wheel or source, not {source!r}", next_step="make build FROM=wheel"
+        )
+    out.print(f"{layout.shown(wheel.path)}")
+    out.print(f"  sha256 {wheel.sha256}")
+    out.print(f"  {len(wheel.patched)} files patched, {wheel.seconds:.1f} s")
+    out.print(f"  next: python -m pip install '{layout.shown(wheel.path)}'")
+
+
+def _built(layout: Layout, pin: Pin, flavour: Flavour, arch: Arch | None = None) -> BuiltWheel:
+    from rig.series.apply import apply as apply_series
+    from rig.wheel.build import build_wheel
+
+    tree = apply_series(layout, pin)
+    return build_wheel(layout, tree, flavour, arch or this_arch(), read_revision(layout))
+
+
+@app.command()
+def inspect(
+    what: Annotated[Path, typer.Argument(help="A wheel, or the Python of an environment.")],
+    full: Annotated[bool, typer.Option(help="Hash every file, not the patched ones only.")] = False,
+) -> None:
+    """Say which patches a wheel or an installed vLLM carries, and prove that they are there."""
+    from rig.wheel.inspect import describe, inspect_wheel
+    from rig.wheel.installed import check_installation
+
+    if what.suffix == ".whl":
+        inspect_wheel(what, full=full)
+        provenance = describe(what)
+    else:
+        engine = check_installation(what, full=full)
+        out.print(f"{engine.folder}: {engine.checked} files are what they must be")
+        provenance = engine.provenance
+    out.print(f"version  {provenance.version} ({provenance.flavour})")
+    out.print(f"release  vLLM {provenance.release}, commit {provenance.commit}")
+    out.print(f"series   {provenance.series}")
+    out.print(f"tree     {provenance.tree}")
+    for patch in provenance.patches:
+        out.print(f"patch    {patch.number} {patch.subject}")
+
+
+@app.command()
+def rehearse(
+    version: Annotated[
+        str | None, typer.Argument(help="A release with a CPU wheel; the newest if absent.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(help="Tensor parallel ranks: 1, 2 or 4.")] = 4,
+    executor: Annotated[
+        Executor, typer.Option(help="ray, or mp for vLLM's own processes.")
+    ] = Executor.RAY,
+) -> None:
+    """Build the CPU engine, serve a tiny model on four ranks, ask it about a photograph, stop."""
+    from rig.rehearsal.rehearse import rehearse as run_rehearsal
+
+    if ranks not in (1, 2, 4):
+        raise RigError(f"the tiny model has heads for 1, 2 or 4 ranks, not {ranks}")
+    layout = layout_of_this_checkout()
+    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
+    wheel = _built(layout, pin, Flavour.CPU)
+    run_rehearsal(
+        layout, pin, wheel.path, ranks=ranks, executor="mp" if executor == "mp" else "ray"
+    )
+
+
+def _newest_with_cpu(layout: Layout) -> Pin:
+    """The newest pin that has a CPU engine for this machine."""
+    arch = this_arch()
+    for pin in read_pins(layout):
+        if arch in pin.wheels.get(Flavour.CPU, {}):
+            return pin
+    raise RigError(f"no pinned release has a CPU wheel for {arch}", next_step="see `./rig pins`")
+
+
+@app.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "help_option_names": [],
+    }
+)
+def serve(context: typer.Context) -> None:
+    """Serve a model on a private Ray cluster; what scripts/serve-*.sh call."""
+    from rig.launch.command import serve_main
+
+    raise typer.Exit(serve_main(context.args))
+
+
+@app.command("check-patches")
+def check_patches_command(
+    versions: Annotated[list[str] | None, typer.Argument(help="All pins if absent.")] = None,
+) -> None:
+    """Run vLLM's own ruff and mypy settings on every file that a patch touches."""
+    from rig.check_patches import check_patches
+    from rig.series.apply import apply as apply_series
+
+    layout = layout_of_this_checkout()
+    pins = [find_pin(layout, v) for v in versions] if versions else read_pins(layout)
+    for pin in pins:
+        out.print(check_patches(apply_series(layout, pin)))
+
+
+@app.command("clean")
+def clean_command() -> None:
+    """Remove build/ and dist/, but no tree that holds work of yours."""
+    from rig.clean import clean
+
+    for line in clean(layout_of_this_checkout()):
+        out.print(line)
+
+
 def main() -> NoReturn:
     """Run a command; a failure that a person can act on is printed, not thrown."""
     try:
@@ -122,6 +276,3 @@ def main() -> NoReturn:
         console.print("interrupted", markup=False)
         sys.exit(130)
     sys.exit(0)
-
-
-__all__ = ["Arch", "Flavour", "Path", "app", "main"]

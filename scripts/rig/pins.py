@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import platform
 import re
 import tomllib
 from enum import StrEnum
@@ -43,6 +44,22 @@ class Arch(StrEnum):
 
     X86_64 = "x86_64"
     AARCH64 = "aarch64"
+
+
+def this_arch() -> Arch:
+    """This machine's processor.
+
+    Raises:
+        RigError: vLLM releases no wheels for it.
+    """
+    name = platform.machine().lower()
+    try:
+        return Arch({"amd64": "x86_64", "arm64": "aarch64"}.get(name, name))
+    except ValueError as error:
+        raise RigError(
+            f"vLLM has no wheels for the processor {name}",
+            next_step=f"use a machine with {' or '.join(Arch)}",
+        ) from error
 
 
 def _version(text: str) -> str:

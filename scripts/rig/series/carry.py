@@ -1,95 +1,91 @@
-"""Carry the series from the primary pin's release to another, by a real three-way rebase.
+"""Carry the series from the primary pin's release to another, by three-way merges.
 
 `git am` puts a hunk beside its target when a twin of it comes first in the file, and exits 0.
-A rebase knows both releases and does not: so a lock is made from a rebase, never from an apply.
+A cherry-pick knows both releases and does not: so a lock is made from one, never from an apply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from rig.errors import RigError
 from rig.git import Git
-from rig.series.pristine import BRANCH, PRISTINE_REF
+from rig.series.applied import commits_of_series
+from rig.series.mail import PatchMail
+from rig.series.mailbox_apply import apply_mails
+from rig.series.pristine import PRISTINE_REF
 
-_REBASE = (
+# Empty results are kept: the export refuses them by name, and a person says why they are so.
+_PICK = (
     "-c",
     "core.fsync=none",
     "-c",
     "merge.conflictStyle=diff3",
-    "rebase",
-    "--quiet",
-    "--merge",
-    "--empty=keep",
-    "--keep-empty",
-    "--reapply-cherry-picks",
-    "--no-autosquash",
-    "--no-autostash",
+    "cherry-pick",
+    "--allow-empty",
+    "--keep-redundant-commits",
     "--no-gpg-sign",
-    "--no-verify",
-    "--committer-date-is-author-date",
 )
 
 
 @dataclass(frozen=True)
-class Carried:
-    """A commit before and after the rebase."""
+class Step:
+    """One patch on its way to another release.
 
-    source: str
-    result: str
+    Args:
+        commit: what to carry, in the source's repository.
+        by_hand: the text that a person made for the target; it is applied instead.
+    """
+
+    commit: str
+    by_hand: PatchMail | None = None
 
 
-def carry(
-    target: Git, source: Path, commits: Sequence[str], leave_out: Sequence[str] = ()
-) -> list[Carried]:
-    """Rebase commits onto the release in `target`, which becomes checked out there.
+def carry(target: Git, source: Path, steps: Sequence[Step]) -> list[str]:
+    """Carry commits onto the release in `target`; returns the resulting commits, in order.
 
     Args:
         target: a repository made by `make_pristine`, at its release.
-        source: the tree that holds `commits` and their release as `refs/rig/pristine`.
-        commits: a line of commits on the source's release, oldest first.
-        leave_out: commits of the line that the target does not carry.
+        source: the tree that holds the commits, on its own release.
+        steps: oldest first.
 
     Raises:
-        RigError: a commit conflicts; names it and shows the conflict.
+        RigError: a commit conflicts, or a text made by hand does not apply; names it.
     """
-    if not commits:
+    if not steps:
         return []
-    target.run("fetch", "--quiet", "--no-tags", source, f"+{PRISTINE_REF}:refs/rig/source-release")
-    target.run("fetch", "--quiet", "--no-tags", source, f"+{commits[-1]}:refs/rig/source-tip")
-    onto = target.line("rev-parse", PRISTINE_REF)
-    kept = [c for c in commits if c not in leave_out]
-    if len(kept) != len(commits):
-        # Leave the others out on their own release first, so that they are no part of the rebase.
-        target.run("checkout", "--quiet", "--detach", "refs/rig/source-release")
-        for commit in kept:
-            picked = target.run("cherry-pick", "--allow-empty", commit, check=False)
-            if picked.code != 0:
-                raise _conflict(target, commit, "it needs a patch that this pin skips")
-    else:
-        target.run("checkout", "--quiet", "--detach", "refs/rig/source-tip")
-    done = target.run(*_REBASE, "--onto", onto, "refs/rig/source-release", check=False)
-    if done.code != 0:
-        stopped = target.run("rev-parse", "REBASE_HEAD", check=False).text.strip()
-        raise _conflict(target, stopped, done.error_text)
-    results = target.lines("rev-list", "--reverse", f"{onto}..HEAD")
-    if len(results) != len(kept):
+    refs = [f"+{s.commit}:refs/rig/source/{at}" for at, s in enumerate(steps)]
+    target.run("fetch", "--quiet", "--no-tags", source, f"+{PRISTINE_REF}:refs/rig/source/release")
+    target.run("fetch", "--quiet", "--no-tags", source, *refs)
+    for by_hand, group in groupby(steps, key=lambda s: s.by_hand is not None):
+        run = list(group)
+        if by_hand:
+            apply_mails(target, [s.by_hand for s in run if s.by_hand], target.folder.name)
+            continue
+        done = target.run(*_PICK, *(s.commit for s in run), check=False)
+        if done.code != 0:
+            raise _conflict(target, done.error_text)
+    results = commits_of_series(target)
+    if len(results) != len(steps):
         raise RigError(
-            f"the rebase gave {len(results)} commits of {len(kept)}", where=target.folder.name
+            f"{len(steps)} commits were carried, {len(results)} came out", where=target.folder.name
         )
-    target.run("checkout", "--quiet", "-B", BRANCH)
-    return [Carried(s, r) for s, r in zip(kept, results, strict=True)]
+    return results
 
 
-def _conflict(git: Git, commit: str, said: str) -> RigError:
-    subject = git.run("log", "-1", "--format=%s", commit, check=False).text.strip() or commit
+def _conflict(git: Git, said: str) -> RigError:
+    stopped = git.run("log", "-1", "--format=%s", "CHERRY_PICK_HEAD", check=False)
+    subject = stopped.text.strip() or "a commit"
     detail = git.run("diff", "--no-ext-diff", "--no-color", check=False).text
+    version = git.folder.name.removeprefix("vllm-")
     return RigError(
-        f"{subject!r} conflicts with this release",
+        f"{subject!r} conflicts with vLLM {version}",
         where=git.folder.name,
         detail=detail or said,
-        next_step="resolve it by hand in that pin's tree: `git am` the patches that apply, commit "
-        "the others there, `make refresh VLLM=<version>`; or skip the patch for the pin",
+        next_step=f"make it by hand for that pin first: `./rig apply {version}`, change its commit "
+        f"in build/vllm-{version}, `make refresh VLLM={version}`, then this again; "
+        "or let the pin skip it",
     )

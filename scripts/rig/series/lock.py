@@ -50,6 +50,8 @@ class Lock(_Strict):
         pristine: the tree id of the untouched release.
         final: the tree id of the applied series.
         series: digest of the texts, see `listing.series_digest`.
+        by_hand: numbers of the patches whose text a person made for this pin. A refresh keeps
+            these; the other texts in `patches/<version>/` it wrote itself and may write anew.
         patch: one entry a patch, in order.
     """
 
@@ -57,6 +59,7 @@ class Lock(_Strict):
     pristine: ObjectId
     final: ObjectId
     series: str
+    by_hand: tuple[str, ...] = ()
     patch: tuple[LockedPatch, ...] = ()
 
 

@@ -20,10 +20,10 @@ from rig.layout import Layout
 from rig.pins import Pin, Role, find_pin, primary_pin, read_pins
 from rig.series.applied import touched_files
 from rig.series.apply import Stamp, locked, start_unproven, uncommitted_in, write_stamp
-from rig.series.carry import carry
+from rig.series.carry import Step, carry
 from rig.series.export import Exported, export_commits
 from rig.series.listing import read_series
-from rig.series.lock import lock_text, replace_file
+from rig.series.lock import lock_text, read_lock, replace_file
 from rig.series.mail import PatchMail, read_mail
 from rig.series.pristine import make_pristine
 from rig.series.series_text import series_text
@@ -163,24 +163,53 @@ def _carried(
     """Carry the primary's commits to another pin and choose its texts."""
     target = make_pristine(layout, pin, scratch / f"vllm-{pin.version}", None)
     source = layout.tree(primary_pin(layout).version)
-    names = {e.commit: e.name for e in exported}
-    left_out = [e.commit for e in exported if e.mail.number in pin.skip]
-    carried = carry(target, source, list(names), left_out)
-    results = export_commits(target.folder) if carried else []
-    wanted = _wanted(target, results, [names[c.source] for c in carried])
+    own = {m.number: m for m in _made_by_hand(layout, pin, target)}
+    ours = [e for e in exported if e.mail.number not in pin.skip]
+    results = carry(target, source, [Step(e.commit, own.get(e.mail.number)) for e in ours])
+    wanted = [
+        replace(want, by_hand=want.mail.number in own)
+        for want in _wanted(target, export_commits(target.folder), [e.name for e in ours])
+    ]
     own_only = [n for n in older if n[:4] not in pin.skip]
     for name in own_only:
-        wanted.append(Wanted(read_mail(layout.patches / pin.version / name, target), None))
+        mail = read_mail(layout.patches / pin.version / name, target)
+        wanted.append(Wanted(mail, None, by_hand=True))
     wanted.sort(key=lambda w: w.mail.number)
     rebased = target.tree_id()
     chosen = choose_texts(target, pin, wanted, {e.name: e.mail for e in exported})
-    if not own_only and chosen.lock.final != rebased:
+    if results and not own_only and chosen.lock.final != rebased:
         raise RigError(
-            f"the texts give tree {chosen.lock.final}, the rebase {rebased}",
+            f"the texts give tree {chosen.lock.final}, the carried commits {rebased}",
             where=f"vLLM {pin.version}",
         )
     _say(pin, chosen)
+    _say_where_to_look(layout, pin, exported, chosen)
     return chosen
+
+
+def _made_by_hand(layout: Layout, pin: Pin, git: Git) -> list[PatchMail]:
+    """The texts that a person made for a pin; without a lock, all that it has of its own."""
+    folder = layout.patches / pin.version
+    try:
+        numbers: tuple[str, ...] | None = read_lock(layout, pin.version).by_hand
+    except RigError:
+        numbers = None
+    paths = sorted(folder.glob("*.patch")) if folder.is_dir() else []
+    return [read_mail(p, git) for p in paths if numbers is None or p.name[:4] in numbers]
+
+
+def _say_where_to_look(
+    layout: Layout, pin: Pin, exported: Sequence[Exported], chosen: Chosen
+) -> None:
+    """A text made by hand does not follow when the common one changes: say so."""
+    for mail in (e.mail for e in exported):
+        old = layout.patches / mail.name
+        changed = not old.is_file() or old.read_bytes() != mail.raw
+        if mail.number in chosen.lock.by_hand and changed:
+            console.print(
+                f"look: {mail.name} changed, and vLLM {pin.version} keeps its own text, made by "
+                "hand: see whether it still says the same"
+            )
 
 
 def _from_secondary(
@@ -199,7 +228,11 @@ def _from_secondary(
             "are made in the primary pin's tree",
         )
     git = Git(layout.tree(pin.version))
-    wanted = _wanted(git, exported, [names[e.mail.number] for e in exported])
+    kept = _carried_texts(layout, pin)
+    wanted = [
+        replace(want, by_hand=kept.get(want.mail.name) != want.mail.raw)
+        for want in _wanted(git, exported, [names[e.mail.number] for e in exported])
+    ]
     common = {
         n: read_mail(layout.patches / n, git)
         for n in names.values()
@@ -211,6 +244,15 @@ def _from_secondary(
     changes = Changes()
     changes.add(layout, pin, chosen)
     return changes, chosen
+
+
+def _carried_texts(layout: Layout, pin: Pin) -> dict[str, bytes]:
+    """File name -> text of a pin's own texts that a refresh wrote, not a person."""
+    git = Git(layout.patches)
+    own = {m.name: m.raw for m in _made_by_hand(layout, pin, git)}
+    folder = layout.patches / pin.version
+    paths = sorted(folder.glob("*.patch")) if folder.is_dir() else []
+    return {p.name: p.read_bytes() for p in paths if p.name not in own}
 
 
 def _say(pin: Pin, chosen: Chosen) -> None:

@@ -24,10 +24,12 @@ class Wanted:
     Args:
         mail: named as the series names it.
         files: the blobs before and after; None when only an override's text knows.
+        by_hand: a person made the text for this pin.
     """
 
     mail: PatchMail
     files: tuple[LockedFile, ...] | None
+    by_hand: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def choose_texts(
     git.run("clean", "-qffdx")
     chosen: list[PatchMail] = []
     overrides: dict[str, bytes | None] = {}
+    by_hand: list[str] = []
     for want in wanted:
         name = want.mail.name
         shared = common.get(name)
@@ -73,8 +76,11 @@ def choose_texts(
             _apply_own(git, want, pin)
             overrides[name] = want.mail.raw
             chosen.append(want.mail)
+            if want.by_hand:
+                by_hand.append(want.mail.number)
     digest = digest_of((m.name, m.sha256) for m in chosen)
-    return Chosen(git, read_back(git, pin.version, digest, chosen), overrides)
+    lock = read_back(git, pin.version, digest, chosen)
+    return Chosen(git, lock.model_copy(update={"by_hand": tuple(by_hand)}), overrides)
 
 
 def _serves(git: Git, shared: PatchMail, want: Wanted) -> bool:

@@ -1,0 +1,77 @@
+# Every target is one line into ./rig (scripts/rig is the Python package behind it).
+#
+#   make rehearse                     build the CPU engine, serve a real image request on four ranks
+#   make test                         everything that is checked before a change lands
+#   make apply build                  the wheel for a box with GPUs
+#
+# VLLM=0.32.0 names a pinned release (`./rig pins`); the primary one if absent.
+# FLAVOR=cuda|cpu, FROM=wheel|source, RANKS=4, MODEL=...: see README.md.
+
+VLLM ?=
+FLAVOR ?= cuda
+FROM ?= wheel
+RANKS ?= 4
+MODEL ?=
+RIG ?= 4x3090
+VERIFY_FLAGS ?=
+PYTEST ?= ./rig --python -m pytest
+
+# build/ and dist/ are folders: without this line `make build` would find build/ up to date.
+.PHONY: help apply refresh verify build pins rehearse serve check check-patches format \
+        test test-fast test-full clean
+
+help:
+	@sed -n 's/^#   //p' Makefile; ./rig --help
+
+apply:
+	@./rig apply $(VLLM)
+
+refresh:
+	@./rig refresh $(VLLM)
+
+verify:
+	@./rig verify $(VLLM) $(VERIFY_FLAGS)
+
+build:
+	@./rig build $(VLLM) --flavor $(FLAVOR) --from $(FROM)
+
+pins:
+	@./rig pins
+
+rehearse:
+	@./rig rehearse $(VLLM) --ranks $(RANKS)
+
+serve:
+	@scripts/serve.sh --rig $(RIG) $(MODEL)
+
+check: check-patches
+	@./rig --python -m ruff check .
+	@./rig --python -m ruff format --check .
+	@./rig --python -m mypy
+	@.venv/bin/shellcheck rig scripts/*.sh .ci/run
+
+# vLLM's own ruff and mypy settings, on every file that a patch touches, on every pin.
+check-patches:
+	@./rig check-patches
+
+format:
+	@./rig --python -m ruff check --fix .
+	@./rig --python -m ruff format .
+
+# Unit tests only: no engine, no release wheels. Seconds to a minute or two.
+test-fast:
+	@$(PYTEST) -m "not engine and not network and not full"
+
+# What must pass before a change lands: proofs for all pins, both wheels, the rehearsal.
+test: check
+	@./rig verify $(VERIFY_FLAGS)
+	@$(PYTEST) -m "not full"
+
+# Everything, the slow proofs too: other pins live, every release wheel built.
+test-full: check
+	@./rig verify $(VERIFY_FLAGS)
+	@$(PYTEST)
+
+# build/ holds your edited trees: those are not removed, `./rig clean` says which it leaves.
+clean:
+	@./rig clean

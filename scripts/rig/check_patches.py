@@ -1,0 +1,65 @@
+"""`rig check-patches`: vLLM's own ruff and mypy settings on every file that a patch touches."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+from rig.console import console
+from rig.errors import RigError
+from rig.series.applied import AppliedTree
+
+# Folders that vLLM's own type check leaves out are read from its hook at run time.
+_MYPY_HOOK = Path("tools/pre_commit/mypy.py")
+_PRE_COMMIT = Path(".pre-commit-config.yaml")
+
+
+def check_patches(tree: AppliedTree) -> str:
+    """Check the touched Python files of one applied tree; returns a line that says what ran.
+
+    Raises:
+        RigError: ruff or mypy complains; shows what they said.
+    """
+    touched = [f.path for f in tree.changed if f.status != "D" and f.path.endswith(".py")]
+    version = tree.pin.version
+    if not touched:
+        return f"vLLM {version}: no patch touches a Python file"
+    _require_their_ruff(tree.folder)
+    python = [sys.executable, "-m"]
+    _run(tree.folder, [*python, "ruff", "check", "--no-cache", *touched], version)
+    _run(tree.folder, [*python, "ruff", "format", "--no-cache", "--check", *touched], version)
+    typed = [p for p in touched if p.startswith("vllm/")]
+    if typed:
+        cache = tree.folder.parent / f".mypy-cache-{version}"
+        command = [*python, "mypy", "--follow-imports", "silent", "--cache-dir", str(cache)]
+        _run(tree.folder, [*command, *typed], version)
+    return (
+        f"vLLM {version}: ruff passes on {len(touched)} touched files, mypy on {len(typed)}, "
+        "with vLLM's own settings"
+    )
+
+
+def _require_their_ruff(folder: Path) -> None:
+    """The same ruff as vLLM's own hook, or its verdict would not be vLLM's."""
+    text = (folder / _PRE_COMMIT).read_text("utf-8")
+    found = re.search(r"ruff-pre-commit\s+rev: v([0-9.]+)", text)
+    ours = installed_version("ruff")
+    if found and found[1] != ours:
+        console.print(f"note: vLLM's hook pins ruff {found[1]}, this is {ours}")
+
+
+def _run(folder: Path, command: Sequence[str], version: str) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "MYPYPATH"}}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RigError(
+            f"{command[2]} complains about a file that a patch touches",
+            where=f"vLLM {version}, build/{folder.name}",
+            detail=(done.stdout + done.stderr)[-4000:],
+            next_step="correct it in a commit there and `make refresh`",
+        )
