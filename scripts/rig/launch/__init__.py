@@ -1,0 +1,1 @@
+"""Start a private Ray cluster and the OpenAI server on it, and stop both without a trace."""

@@ -1,0 +1,76 @@
+"""Read what a user asked of vLLM without importing vLLM.
+
+vLLM spells an option with dashes or underscores, takes `--name value`, `--name=value` and an
+unambiguous beginning of the name, and reads JSON options piece by piece (`--name.key value`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rig.errors import RigError
+
+# A shorter beginning of a name would be ambiguous for vLLM's parser as well.
+_SHORTEST_ABBREVIATION = len("--tensor-p")
+
+
+def _name_and_value(argument: str) -> tuple[str, str | None]:
+    name, equals, value = argument.partition("=")
+    name = name.partition(".")[0]
+    if name.startswith("--"):
+        name = name.replace("_", "-")
+    return name, value if equals else None
+
+
+def _names(argument: str, option: str, aliases: Sequence[str]) -> bool:
+    name, _ = _name_and_value(argument)
+    if name == option or name in aliases:
+        return True
+    return len(name) >= _SHORTEST_ABBREVIATION and option.startswith(name)
+
+
+def has_option(arguments: Sequence[str], option: str, *aliases: str) -> bool:
+    """Whether the option, its negation (`--no-...`) or an alias of it is among the arguments."""
+    negation = "--no-" + option.removeprefix("--")
+    return any(
+        _names(argument, option, aliases) or _names(argument, negation, ())
+        for argument in arguments
+    )
+
+
+def value_of(arguments: Sequence[str], option: str, *aliases: str) -> str | None:
+    """The value that vLLM would take for an option: the last one given, or None.
+
+    Raises:
+        RigError: the option is the last word and has no value.
+    """
+    found: str | None = None
+    for index, argument in enumerate(arguments):
+        if not _names(argument, option, aliases):
+            continue
+        _, found = _name_and_value(argument)
+        if found is None:
+            if index + 1 >= len(arguments):
+                raise RigError(f"{option} needs a value", where=argument)
+            found = arguments[index + 1]
+    return found
+
+
+def whole_number_of(
+    arguments: Sequence[str], option: str, *aliases: str, least: int = 1
+) -> int | None:
+    """The value of an option that counts something, or None if it was not given.
+
+    Raises:
+        RigError: it is not a whole number, or smaller than `least`.
+    """
+    text = value_of(arguments, option, *aliases)
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise RigError(f"{option} is {text!r}", next_step=f"give a whole number, {least} or more")
+    return number

@@ -1,0 +1,93 @@
+"""Read a log while it grows, and find the line in it that says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+# "(EngineCore pid=123) ERROR 11-29 16:00:00 [core.py:123] " and "(RayWorkerProc pid=1) " and
+# "[rank0]: ": who spoke and when, before what was said.
+_PREFIX = re.compile(
+    r"^(?:\x1b\[[0-9;]*m)*(?:\([^)]*\bpid=[^)]*\)\s*)*(?:\x1b\[[0-9;]*m)*"
+    r"(?:(?:ERROR|WARNING|INFO|DEBUG|CRITICAL)\s+[\d-]+\s+[\d:.,]+\s+\[[^\]]*\]\s*)?"
+    r"(?:\[rank\d+\]:\s*)?"
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CAUSE = re.compile(
+    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*|.*\berror: .*)"
+)
+# Errors that only report that something else failed.
+_CONSEQUENCES = (
+    "Engine core initialization failed",
+    "EngineDeadError",
+    "EngineCore encountered",
+    "WorkerProc initialization failed",
+    "Failed core proc",
+)
+_STORE = re.compile(r"distributed_init_method=tcp://[^\s,]*?:(\d+)")
+
+
+def spoken(line: str) -> str:
+    """A log line without colours and without who said it when."""
+    return _PREFIX.sub("", _COLOUR.sub("", line)).rstrip()
+
+
+def causes(text: str) -> list[str]:
+    """The lines of a log that name an error, without repeats, the deepest cause first."""
+    found: dict[str, None] = {}
+    for line in text.splitlines():
+        said = spoken(line)
+        if _CAUSE.match(said) and "Warning" not in said.partition(":")[0]:
+            found.setdefault(said)
+    deep = [said for said in found if not any(word in said for word in _CONSEQUENCES)]
+    return deep or list(found)
+
+
+def tail(path: Path, lines: int = 20) -> str:
+    """The last lines of a log; "" if there is none."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def why_it_ended(path: Path, lines: int = 12) -> tuple[str, str]:
+    """What a program's log says about its end: (the cause in one line or "", its last lines)."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return "", ""
+    found = causes(text)
+    return (found[-1] if found else ""), "\n".join(text.splitlines()[-lines:])
+
+
+def store_ports(path: Path) -> set[int]:
+    """The ports at which the engine's log says that its ranks meet (torch's store)."""
+    try:
+        return {int(port) for port in _STORE.findall(path.read_text(errors="replace"))}
+    except OSError:
+        return set()
+
+
+class Follower:
+    """New lines of a growing file, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def new_lines(self) -> Iterator[str]:
+        """The whole lines written since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")

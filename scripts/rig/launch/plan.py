@@ -1,0 +1,237 @@
+"""What will be run, decided before anything is run.
+
+A plan is pure: it reads no file and starts nothing, so that `--dry-run` prints exactly what
+`serving` does. What only a running launch knows stands in it as a marker: `$RIG_RUN` (the run's
+private folder), `$RIG_RAY_ADDRESS`, `$RIG_RAY_CLIENT_PORT` and `$RIG_PORT` (a free port, when none
+was asked for).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from rig.errors import RigError
+from rig.launch.arguments import value_of, whole_number_of
+from rig.launch.defaults import (
+    Reason,
+    Wish,
+    engine_arguments,
+    engine_variables,
+    inherited_to_remove,
+    ray_arguments,
+    security_variables,
+)
+
+Executor = Literal["ray", "mp"]
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What a caller wants served.
+
+    Args:
+        model: a Hugging Face name or a folder, as vLLM takes it.
+        python: the interpreter of the engine environment; `ray` and `vllm` lie beside it.
+        log_folder: where engine.log and ray.log go (kept after the stop; made if missing).
+        ranks: tensor parallel size, and so the number of devices that Ray is told of.
+            `--tensor-parallel-size` among the extra arguments wins over it.
+        extra_arguments: for vLLM, untouched, after ours.
+        executor: "ray" (a private cluster) or "mp" (vLLM's own processes).
+        rehearse: the CPU engine on logical devices: no GPU is looked for, nothing is downloaded.
+        host: the address that the server listens on.
+        port: its port; None takes a free one.
+        ready_timeout_s: how long the engine may take until it answers.
+        stop_patience_s: how long a stop asks the engine to end before it is killed.
+        object_store_bytes: the size of Ray's object store. vLLM passes only small messages
+            through it; Ray's own default is 30 % of the memory.
+        allow_open_sockets: only warn of a listening socket that other machines can reach.
+    """
+
+    model: str
+    python: Path
+    log_folder: Path
+    ranks: int = 4
+    extra_arguments: tuple[str, ...] = ()
+    executor: Executor = "ray"
+    rehearse: bool = False
+    host: str = "127.0.0.1"
+    port: int | None = None
+    ready_timeout_s: float = 600.0
+    stop_patience_s: float = 15.0
+    object_store_bytes: int = 256 * 1024 * 1024
+    allow_open_sockets: bool = False
+
+
+@dataclass(frozen=True)
+class ServePlan:
+    """What will be run, with a reason for each part.
+
+    Args:
+        options: what was asked.
+        tensor_parallel_size: how many devices share each layer.
+        devices: how many devices the engine needs (tensor x pipeline x data parallel).
+        ray_command: the whole command of the private cluster; empty without Ray.
+        engine_command: the whole command of the server.
+        vllm_arguments: the part of it after `vllm serve`.
+        ray_environment: the variables added to the environment of Ray, exactly.
+        engine_environment: the same for the engine.
+        removed_variables: inherited variables that neither of them may see.
+        host: the address that the server listens on.
+        port: its port, or None for a free one.
+        scheme: "http" or "https".
+        reasons: why, in the order of printing; those of kind "conflict" deserve a warning.
+    """
+
+    options: ServeOptions
+    tensor_parallel_size: int
+    devices: int
+    ray_command: tuple[str, ...]
+    engine_command: tuple[str, ...]
+    vllm_arguments: tuple[str, ...]
+    ray_environment: Mapping[str, str]
+    engine_environment: Mapping[str, str]
+    removed_variables: tuple[str, ...]
+    host: str
+    port: int | None
+    scheme: str
+    reasons: tuple[Reason, ...] = field(default=())
+
+    @property
+    def python(self) -> Path:
+        return self.options.python
+
+    @property
+    def model(self) -> str:
+        return self.options.model
+
+    @property
+    def ranks(self) -> int:
+        return self.devices
+
+    @property
+    def _number_of_ours(self) -> int:
+        return len(self.vllm_arguments) - len(self.options.extra_arguments)
+
+    @property
+    def conflicts(self) -> tuple[str, ...]:
+        """Where the user's arguments and ours met, one sentence each."""
+        return tuple(reason.why for reason in self.reasons if reason.kind == "conflict")
+
+    def filled(self, markers: Mapping[str, str]) -> ServePlan:
+        """The plan with its markers replaced, e.g. `{"$RIG_PORT": "23456"}`."""
+
+        def fill(text: str) -> str:
+            for marker, value in markers.items():
+                text = text.replace(marker, value)
+            return text
+
+        ours = tuple(map(fill, self.vllm_arguments[: self._number_of_ours]))
+        vllm_arguments = (*ours, *self.options.extra_arguments)
+        port = self.port
+        if port is None and "$RIG_PORT" in markers:
+            port = int(markers["$RIG_PORT"])
+        return replace(
+            self,
+            port=port,
+            ray_command=tuple(map(fill, self.ray_command)),
+            engine_command=(*self.engine_command[:2], *vllm_arguments),
+            vllm_arguments=vllm_arguments,
+            ray_environment={k: fill(v) for k, v in self.ray_environment.items()},
+            engine_environment={k: fill(v) for k, v in self.engine_environment.items()},
+        )
+
+
+def plan_serve(options: ServeOptions, inherited: Mapping[str, str] | None = None) -> ServePlan:
+    """Decide what to run.
+
+    Args:
+        options: what is wanted.
+        inherited: the environment that the launch starts from; the process's own if not given.
+
+    Raises:
+        RigError: an argument that cannot be served, e.g. a size that is not a number.
+    """
+    inherited = os.environ if inherited is None else inherited
+    extra = options.extra_arguments
+    reasons: list[Reason] = []
+    if not options.model or options.model.startswith("-"):
+        raise RigError("no model was named", next_step="name it first, vLLM's arguments after it")
+    if value_of(extra, "--uds") is not None:
+        raise RigError(
+            "--uds is not supported: readiness is checked over TCP",
+            next_step="leave it out; the server listens on loopback unless --host says otherwise",
+        )
+
+    tensor, devices = _devices(options, reasons)
+    host = value_of(extra, "--host") or options.host
+    port = whole_number_of(extra, "--port") or options.port
+    executor = _executor(options, reasons)
+    wish = Wish(
+        extra=extra,
+        inherited=inherited,
+        ray=executor == "ray",
+        rehearse=options.rehearse,
+        tensor=tensor,
+        devices=devices,
+        host=host,
+        port=port,
+        object_store_bytes=options.object_store_bytes,
+        programs=str(options.python.parent),
+    )
+    security = security_variables(wish, reasons)
+    variables = engine_variables(wish, reasons)
+    ours = engine_arguments(wish, reasons)
+    vllm_arguments = (options.model, *ours, *extra)
+    ray_command: tuple[str, ...] = ()
+    if wish.ray:
+        ray_program = str(options.python.parent / "ray")
+        ray_command = (ray_program, *ray_arguments(wish, reasons))
+        address = "the address that the private cluster chose for itself"
+        reasons.append(Reason("environment", "RAY_ADDRESS", address))
+        variables = {**variables, "RAY_ADDRESS": "$RIG_RAY_ADDRESS"}
+    return ServePlan(
+        options=options,
+        tensor_parallel_size=tensor,
+        devices=devices,
+        ray_command=ray_command,
+        engine_command=(str(options.python.parent / "vllm"), "serve", *vllm_arguments),
+        vllm_arguments=vllm_arguments,
+        # Ray's workers inherit the raylet's environment, so it must know what the engine knows.
+        ray_environment={k: v for k, v in {**security, **variables}.items() if k != "RAY_ADDRESS"},
+        engine_environment={**security, **variables},
+        removed_variables=inherited_to_remove(inherited, reasons),
+        host=host,
+        port=port,
+        scheme="https" if value_of(extra, "--ssl-certfile") else "http",
+        reasons=tuple(reasons),
+    )
+
+
+def _devices(options: ServeOptions, reasons: list[Reason]) -> tuple[int, int]:
+    extra = options.extra_arguments
+    asked = whole_number_of(extra, "--tensor-parallel-size", "-tp")
+    tensor = asked or options.ranks
+    if asked is not None and asked != options.ranks:
+        why = f"your --tensor-parallel-size {asked} wins over this rig's {options.ranks}"
+        reasons.append(Reason("conflict", "--tensor-parallel-size", why))
+    pipeline = whole_number_of(extra, "--pipeline-parallel-size", "-pp") or 1
+    data = whole_number_of(extra, "--data-parallel-size", "-dp") or 1
+    if options.ranks < 1:
+        raise RigError(f"ranks is {options.ranks}", next_step="serve on one device or more")
+    return tensor, tensor * pipeline * data
+
+
+def _executor(options: ServeOptions, reasons: list[Reason]) -> str:
+    asked = value_of(options.extra_arguments, "--distributed-executor-backend")
+    if asked is None:
+        return options.executor
+    if asked not in ("ray", "mp"):
+        raise RigError(f"--distributed-executor-backend is {asked!r}", next_step="use ray or mp")
+    if asked != options.executor:
+        why = f"your --distributed-executor-backend {asked} wins over {options.executor}"
+        reasons.append(Reason("conflict", "--distributed-executor-backend", why))
+    return asked

@@ -1,0 +1,74 @@
+"""The line that says why, in logs shaped like vLLM's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rig.launch.logs import Follower, spoken, store_ports, why_it_ended
+
+CORE = "(EngineCore pid=7) ERROR 11-29 16:00:00 [core.py:1100] "
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        (CORE + "ValueError: no room", "ValueError: no room"),
+        (
+            "\x1b[36m(RayWorkerProc pid=9)\x1b[0m (Worker pid=9) INFO 11-29 16:10:29 [x.py:1] Hi",
+            "Hi",
+        ),
+        ("[rank0]: OSError: disk", "OSError: disk"),
+        ("plain", "plain"),
+    ],
+)
+def test_who_spoke_when_is_taken_off(line: str, said: str) -> None:
+    assert spoken(line) == said
+
+
+@pytest.mark.parametrize(
+    "text, cause",
+    [
+        ("usage: vllm\nvllm: error: unrecognized arguments: --bad\n", "--bad"),
+        (
+            f"{CORE}ValueError: no room\n"
+            "(APIServer pid=1) RuntimeError: Engine core initialization failed. See above\n",
+            "ValueError: no room",
+        ),
+        ("RuntimeError: Engine core initialization failed.", "Engine core initialization failed"),
+        (f"{CORE}torch.OutOfMemoryError: CUDA out of memory.\n", "torch.OutOfMemoryError: CUDA"),
+        (f"{CORE}ray.exceptions.RayActorError: the actor died\n", "RayActorError"),
+        ("x.py:1: FutureWarning: old\nall is well\n", ""),
+    ],
+)
+def test_the_cause_not_its_consequence(tmp_path: Path, text: str, cause: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(text)
+    found, last = why_it_ended(log)
+    assert cause in found if cause else found == ""
+    assert last == text.rstrip("\n")
+
+
+def test_no_log_is_no_cause(tmp_path: Path) -> None:
+    assert why_it_ended(tmp_path / "none") == ("", "")
+
+
+def test_the_meeting_point_of_the_ranks(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("rank=0 distributed_init_method=tcp://127.0.0.1:35627 backend=gloo\n" * 2)
+    assert store_ports(log) == {35627}
+
+
+def test_a_growing_log_is_followed_by_whole_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    follower = Follower(log)
+    assert list(follower.new_lines()) == []
+    with log.open("w") as file:
+        file.write("one\ntw")
+        file.flush()
+        assert list(follower.new_lines()) == ["one"]
+        file.write("o\n")
+        file.flush()
+        assert list(follower.new_lines()) == ["two"]
+    assert list(follower.new_lines()) == []

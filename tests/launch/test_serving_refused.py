@@ -1,0 +1,157 @@
+"""What cannot serve is refused, with the cause, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rig.errors import RigError
+from rig.launch.plan import ServeOptions
+from rig.launch.serve import plan_serve, serving
+
+from .checks import nothing
+
+
+def test_the_cause_of_an_early_end_is_said(
+    options: ServeOptions, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "crash")
+    with (
+        pytest.raises(RigError) as caught,
+        serving(plan_serve(options), check_installation=nothing),
+    ):
+        pytest.fail("a dead engine was given out as a server")
+    assert (
+        caught.value.what == "the engine ended (exit code 1): ValueError: no room for 512 KV blocks"
+    )
+    assert caught.value.where == options.log_folder / "engine.log"
+    assert list(runtime.iterdir()) == []
+
+
+def test_an_engine_that_is_killed_is_said_to_be(
+    options: ServeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "kill")
+    with (
+        pytest.raises(RigError, match=r"killed by signal 9.*out of memory"),
+        serving(plan_serve(options), check_installation=nothing),
+    ):
+        pytest.fail("a dead engine was given out as a server")
+
+
+def test_waiting_for_the_engine_is_bounded(
+    options: ServeOptions, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "hang")
+    with (
+        pytest.raises(RigError, match="not ready within 1 s"),
+        serving(plan_serve(replace(options, ready_timeout_s=1)), check_installation=nothing),
+    ):
+        pytest.fail("a hanging engine was given out as a server")
+    assert list(runtime.iterdir()) == []
+
+
+def test_an_engine_that_ends_later_is_noticed(
+    options: ServeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "dies")
+    with (
+        pytest.raises(RigError, match="exit code 3"),
+        serving(plan_serve(options), check_installation=nothing) as server,
+    ):
+        server.check_alive()
+        for _ in range(100):
+            time.sleep(0.1)
+            server.check_alive()
+
+
+def test_ray_that_does_not_start(
+    options: ServeOptions, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_RAY", "fails")
+    with (
+        pytest.raises(RigError, match="Ray did not start: ValueError: the object store"),
+        serving(plan_serve(options), check_installation=nothing),
+    ):
+        pytest.fail("served without Ray")
+    assert list(runtime.iterdir()) == []
+
+
+def test_ray_with_too_few_devices(options: ServeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_RAY", "few")
+    monkeypatch.setattr("rig.launch.serve.RAY_TIMEOUT_S", 1.0)
+    with (
+        pytest.raises(RigError, match="did not offer 2 devices"),
+        serving(plan_serve(options), check_installation=nothing),
+    ):
+        pytest.fail("served on too few devices")
+
+
+def test_a_taken_port_is_said_before_anything_starts(options: ServeOptions, seen: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(RigError, match=f"port {port} is not free") as caught,
+            serving(plan_serve(replace(options, port=port)), check_installation=nothing),
+        ):
+            pytest.fail("served on a taken port")
+        assert f"pid {os.getpid()}" in str(caught.value.where)
+    assert not (seen / "ray.json").exists()
+
+
+def test_a_socket_open_to_others_stops_the_launch(
+    options: ServeOptions, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "open")
+    with (
+        pytest.raises(RigError, match="other machines can reach it"),
+        serving(plan_serve(options), check_installation=nothing),
+    ):
+        pytest.fail("served with an open socket")
+    assert list(runtime.iterdir()) == []
+    allowed = replace(options, allow_open_sockets=True)
+    with serving(plan_serve(allowed), check_installation=nothing) as server:
+        assert any("0.0.0.0:" in warning for warning in server.warnings)
+
+
+def test_torchs_store_is_known_and_said(
+    options: ServeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "store")
+    with serving(plan_serve(options), check_installation=nothing) as server:
+        (warning,) = server.warnings
+        assert "torch's store" in warning
+
+
+def test_an_unfit_installation_is_refused_before_anything_starts(
+    options: ServeOptions, seen: Path
+) -> None:
+    def refuse(python: Path) -> None:
+        raise RigError("not a rig build", where=python)
+
+    with (
+        pytest.raises(RigError, match="not a rig build"),
+        serving(plan_serve(options), check_installation=refuse),
+    ):
+        pytest.fail("served with another build")
+    assert not (seen / "ray.json").exists()
+
+
+def test_gpus_are_asked_for_when_it_is_no_rehearsal(
+    options: ServeOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA GeForce RTX 3090 (UUID: GPU-0)'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with (
+        pytest.raises(RigError, match="2 GPUs are needed and 1 are here"),
+        serving(plan_serve(replace(options, rehearse=False)), check_installation=nothing),
+    ):
+        pytest.fail("served on too few GPUs")
