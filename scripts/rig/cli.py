@@ -256,6 +256,27 @@ def check_patches_command(
         out.print(check_patches(apply_series(layout, pin)))
 
 
+@app.command("absence")
+def absence_command(
+    version: Annotated[
+        str | None, typer.Argument(help="A release with a CPU wheel; the newest if absent.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Patch numbers; all if absent.")] = None,
+) -> None:
+    """Show that each patch's tests pass, and that one of them fails without the patch."""
+    from rig.absence import absence
+    from rig.rehearsal.environment import engine_environment
+    from rig.series.apply import apply as apply_series
+
+    layout = layout_of_this_checkout()
+    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
+    wheel = _built(layout, pin, Flavour.CPU)
+    environment = engine_environment(layout, pin, wheel.path)
+    tree = apply_series(layout, pin)
+    verdicts = absence(layout, tree, environment.python, environment.site_packages, only)
+    out.print(f"vLLM {pin.version}: {len(verdicts)} patches are missed by their tests when absent")
+
+
 @app.command("clean")
 def clean_command() -> None:
     """Remove build/ and dist/, but no tree that holds work of yours."""
