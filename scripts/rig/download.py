@@ -20,7 +20,7 @@ from packaging.utils import (
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from pypi_simple import NoSuchProjectError, PyPISimple
+from pypi_simple import NoSuchProjectError, ProjectPage, PyPISimple, UnsupportedRepoVersionError
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from rig.console import console
@@ -63,10 +63,14 @@ def fetch(layout: Layout, artifact: Artifact) -> Path:
     folder = layout.downloads / artifact.sha256
     target = folder / artifact.name
     try:
+        # Without the lock first: a file comes to its place in one step, and a warm cache may be
+        # read-only.
+        if _is_right(target, artifact):
+            return target
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):
             if target.is_file():
-                if sha256_of(target) == artifact.sha256:
+                if _is_right(target, artifact):
                     return target
                 console.print(f"cache: {artifact.name} does not match its digest, fetching again")
                 target.unlink()
@@ -84,12 +88,50 @@ def fetch(layout: Layout, artifact: Artifact) -> Path:
     return target
 
 
-def _network_error(artifact: Artifact, error: Exception) -> RigError:
+def _is_right(path: Path, artifact: Artifact) -> bool:
+    return path.is_file() and sha256_of(path) == artifact.sha256
+
+
+def _network_error(artifact: Artifact, error: requests.RequestException) -> RigError:
     return RigError(
-        f"{artifact.name} is not in the cache and the package index cannot be reached",
+        f"{artifact.name} is not in the cache and {what_the_index_did(error)}",
         where=type(error).__name__,
         next_step="connect once and run the same command again; an interrupted download resumes",
     )
+
+
+def what_the_index_did(error: requests.RequestException) -> str:
+    """Say in words why a request failed; without its address, which may hold a password."""
+    if error.response is not None:
+        return f"the package index answered {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the package index broke the connection off"
+    if isinstance(error, requests.Timeout):
+        return "the package index does not answer"
+    if isinstance(error, ValueError):
+        return "PIP_INDEX_URL is not an address"
+    return "the package index cannot be reached"
+
+
+def project_page(client: PyPISimple, project: str) -> ProjectPage:
+    """The files of a project.
+
+    Raises:
+        NoSuchProjectError: the index does not have it.
+        RigError: what the index says is no project page.
+        requests.RequestException: the index cannot be reached.
+    """
+    try:
+        return client.get_project_page(project, timeout=_TIMEOUT_SECONDS)
+    except (requests.RequestException, ValueError, UnsupportedRepoVersionError) as error:
+        is_answer = isinstance(error, requests.exceptions.JSONDecodeError)
+        if isinstance(error, requests.RequestException) and not is_answer:
+            raise
+        raise RigError(
+            "the package index does not answer as an index does",
+            where=type(error).__name__,
+            next_step="see what PIP_INDEX_URL names, and whether a login page is in between",
+        ) from error
 
 
 def _download(artifact: Artifact, part: Path) -> None:
@@ -97,9 +139,13 @@ def _download(artifact: Artifact, part: Path) -> None:
     project = project_of(artifact.name)
     with index_client() as client:
         try:
-            page = client.get_project_page(project)
+            page = project_page(client, project)
         except NoSuchProjectError as error:
-            raise RigError(f"the package index has no project {project}") from error
+            raise RigError(
+                f"the package index has no project {project}",
+                where=artifact.name,
+                next_step="see what PIP_INDEX_URL names: a mirror may hold less than the index",
+            ) from error
         url = next((p.url for p in page.packages if p.filename == artifact.name), None)
         if url is None:
             raise RigError(
@@ -126,7 +172,10 @@ def _download(artifact: Artifact, part: Path) -> None:
 
 def _transfer(session: requests.Session, url: str, part: Path, name: str) -> None:
     have = part.stat().st_size if part.is_file() else 0
-    headers = {"Range": f"bytes={have}-"} if have else {}
+    # The file's own bytes: what a server compressed on the way could not be resumed.
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
     with session.get(url, stream=True, headers=headers, timeout=_TIMEOUT_SECONDS) as reply:
         if reply.status_code == 416:  # nothing left to send: the digest decides
             return

@@ -34,6 +34,10 @@ _PINNED_CONFIG = (
     "maintenance.auto=false",
     "advice.detachedHead=false",
     "init.defaultBranch=rig",
+    "i18n.commitEncoding=UTF-8",
+    "i18n.logOutputEncoding=UTF-8",
+    "log.showSignature=false",
+    "trailer.separators=:",
     "user.useConfigOnly=true",
     "safe.directory=*",
 )
@@ -100,7 +104,7 @@ class Git:
             done = subprocess.run(
                 command,
                 cwd=self.folder,
-                env=clean_environment(env),
+                env=clean_environment({**self._only_here(), **(env or {})}),
                 input=stdin,
                 stdin=subprocess.DEVNULL if stdin is None else None,
                 capture_output=True,
@@ -116,9 +120,13 @@ class Git:
                 f"git {arguments[0]} failed with status {result.code}",
                 where=self.folder,
                 detail=result.error_text or result.text,
-                next_step=_advice(result.error_text),
+                next_step=advice(result.error_text),
             )
         return result
+
+    def _only_here(self) -> dict[str, str]:
+        """Keep git from taking a repository above for one that is missing or damaged here."""
+        return {"GIT_CEILING_DIRECTORIES": str(self.folder.absolute().parent)}
 
     def line(self, *arguments: str | Path) -> str:
         """The single line that a git command prints."""
@@ -154,9 +162,13 @@ class Git:
         return contents
 
 
-def _advice(stderr: str) -> str | None:
-    if "No space left on device" in stderr:
+def advice(stderr: str) -> str | None:
+    """What to do about a failure of git that is not about what it was asked to do."""
+    if "No space left on device" in stderr or "Out of diskspace" in stderr:
         return "free some disk space and run the same command again"
-    if "index.lock" in stderr or "Unable to create" in stderr:
-        return "another git command works there: wait for it, then run the same command again"
+    if ".lock': File exists" in stderr:
+        return (
+            "another git command works there: wait for it, then run the same command again. "
+            "If none does, it was killed: remove the file named above"
+        )
     return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 import tarfile
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from pypi_simple import DistributionPackage, NoSuchProjectError
 
 from rig.console import console
-from rig.download import fetch, index_client
+from rig.download import fetch, index_client, project_page, what_the_index_did
 from rig.errors import RigError
 from rig.layout import Layout
 from rig.pins import Arch, Artifact, Flavour, Role, read_pin, read_pins
@@ -73,12 +75,12 @@ def _listings() -> dict[Flavour, list[DistributionPackage]]:
         with index_client() as client:
             for flavour, project in _PROJECTS.items():
                 try:
-                    found[flavour] = client.get_project_page(project).packages
+                    found[flavour] = project_page(client, project).packages
                 except NoSuchProjectError:
                     found[flavour] = []
     except requests.RequestException as error:
         raise RigError(
-            "the package index cannot be reached",
+            what_the_index_did(error),
             where=type(error).__name__,
             next_step="a new pin needs the network once",
         ) from error
@@ -106,12 +108,12 @@ def _pin_table(
         for package in packages:
             if package.version != version:
                 continue
-            entry = {"name": package.filename, "sha256": package.digests.get("sha256", "")}
+            entry = _entry(package)
             if package.package_type == "sdist" and flavour is Flavour.CUDA:
                 table["python"] = package.requires_python or ">=3.11"
                 table["sdist"] = entry
             for arch in Arch:
-                if package.package_type == "wheel" and package.filename.endswith(f"{arch}.whl"):
+                if re.search(rf"linux_(\w+_)?{arch}\.whl$", package.filename):
                     wheels.setdefault(str(flavour), {})[str(arch)] = entry
     table["wheels"] = wheels
     if str(Flavour.CPU) in wheels:
@@ -119,15 +121,32 @@ def _pin_table(
     return table
 
 
+def _entry(package: DistributionPackage) -> dict[str, str]:
+    digest = package.digests.get("sha256")
+    if not digest:
+        raise RigError(
+            f"the package index gives no SHA-256 of {package.filename}",
+            where="PIP_INDEX_URL" if "PIP_INDEX_URL" in os.environ else "the default index",
+            next_step="name an index that does: a pin without digests proves nothing",
+        )
+    return {"name": package.filename, "sha256": digest}
+
+
 def _read_sdist(path: str, version: str) -> dict[str, str]:
     """The commit and the torch version that an sdist itself gives."""
-    with tarfile.open(path) as archive:
-        files = {}
-        for name in ("vllm/_version.py", "pyproject.toml"):
-            member = archive.extractfile(f"vllm-{version}/{name}")
-            if member is None:
-                raise RigError(f"the sdist holds no {name}", where=path)
-            files[name] = member.read().decode("utf-8")
+    files = {}
+    try:
+        with tarfile.open(path) as archive:
+            for name in ("vllm/_version.py", "pyproject.toml"):
+                member = archive.extractfile(f"vllm-{version}/{name}")
+                files[name] = member.read().decode("utf-8") if member else ""
+        project = tomllib.loads(files["pyproject.toml"])
+    except (tarfile.TarError, KeyError, ValueError) as error:
+        raise RigError(
+            f"the sdist of vLLM {version} cannot be read: {error}",
+            where=path,
+            next_step="write the pin by hand, after the model of another one",
+        ) from error
     commit = next(
         (
             line.rpartition("= ")[2].strip().strip("'").removeprefix("g")
@@ -136,9 +155,13 @@ def _read_sdist(path: str, version: str) -> dict[str, str]:
         ),
         "",
     )
-    requires = tomllib.loads(files["pyproject.toml"])["build-system"]["requires"]
+    requires = project.get("build-system", {}).get("requires", [])
     torch = next((r for r in map(Requirement, requires) if r.name == "torch"), None)
     exact = next(iter(torch.specifier), None) if torch else None
     if exact is None or exact.operator != "==":
-        raise RigError("the sdist does not ask for one torch version", where="pyproject.toml")
+        raise RigError(
+            "the sdist does not ask for one torch version",
+            where="pyproject.toml of the sdist",
+            next_step="write the pin by hand, after the model of another one",
+        )
     return {"commit": commit, "torch": exact.version}

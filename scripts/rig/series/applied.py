@@ -74,6 +74,12 @@ def touched_files(git: Git, old: str, new: str) -> tuple[LockedFile, ...]:
     )
     files = []
     for meta, path in zip(fields[::2], fields[1::2], strict=True):
+        if not path.isprintable():  # surrogates of bytes that are not UTF-8 are not, either
+            raise RigError(
+                f"a lock cannot hold the file name {path!r}",
+                where=git.folder.name,
+                next_step="give the file a printable UTF-8 name",
+            )
         mode_before, mode_after, before, after, _status = meta.lstrip(":").split()
         files.append(
             LockedFile(

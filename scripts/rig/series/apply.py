@@ -14,10 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from rig.console import console
-from rig.errors import RigError, first_line_of_os_error
+from rig.errors import RigError
 from rig.git import Git
 from rig.layout import Layout
 from rig.pins import Pin
@@ -33,6 +31,7 @@ from rig.series.listing import read_mails, series_digest
 from rig.series.lock import Lock, read_lock
 from rig.series.mailbox_apply import apply_mails
 from rig.series.pristine import PRISTINE_REF, make_pristine
+from rig.series.scratch import cannot_write, discard, held
 
 _STAMP = "rig-stamp.json"
 # Caches that tools leave behind: nothing that a person wrote.
@@ -52,22 +51,11 @@ class Stamp:
 @contextmanager
 def locked(layout: Layout, version: str) -> Iterator[None]:
     """Keep other runs away from one pin's tree; they wait, and say so."""
-    try:
-        layout.build.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(layout.build / f".vllm-{version}.lock")
+    with held(layout, f"vllm-{version}", f"works on vLLM {version}"):
         try:
-            lock.acquire(timeout=0.2)
-        except Timeout:
-            console.print(f"waiting for another run that works on vLLM {version}")
-            lock.acquire()
-    except OSError as error:
-        raise RigError(
-            f"cannot write in build/: {first_line_of_os_error(error)}", where=layout.build
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+            yield
+        except OSError as error:
+            raise cannot_write(layout, error) from error
 
 
 def apply(layout: Layout, pin: Pin, *, discard: bool = False) -> AppliedTree:
@@ -101,12 +89,6 @@ def apply(layout: Layout, pin: Pin, *, discard: bool = False) -> AppliedTree:
         try:
             _make(layout, pin, fresh, lock)
             _put_in_place(layout, tree, fresh, keep=bool(edits))
-        except OSError as error:
-            raise RigError(
-                f"cannot write the tree: {first_line_of_os_error(error)}",
-                where=layout.build,
-                next_step="free some space and run the same command again",
-            ) from error
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         return _describe(layout, pin, tree)
@@ -115,7 +97,7 @@ def apply(layout: Layout, pin: Pin, *, discard: bool = False) -> AppliedTree:
 def clear_leftovers(layout: Layout, version: str) -> None:
     """Remove what a killed run left; only temporary folders of this pin, under its lock."""
     for name in (f".new-vllm-{version}", f".new-vllm-{version}.unpack", f".trash-vllm-{version}"):
-        shutil.rmtree(layout.build / name, ignore_errors=True)
+        discard(layout.build / name)
     replaced = layout.build / f".old-vllm-{version}"
     if replaced.exists():
         _drop_or_keep(layout, replaced, version)
@@ -129,7 +111,12 @@ def uncommitted_in(tree: Path) -> list[str]:
     )  # fmt: skip
     if status.code != 0:
         return [f"its git repository is damaged: {' '.join(status.error_text.splitlines()[:1])}"]
-    return [
+    # Files of which git was told not to look (assume-unchanged, skip-worktree): nor can we.
+    flags = Git(tree).null_separated("ls-files", "-v", "-z")
+    hidden = [
+        f"git is told to ignore changes of {f[2:]}" for f in flags if f[0] == "S" or f[0].islower()
+    ]
+    return hidden + [
         entry
         for entry in status.text.split("\0")
         if entry and not any(part in _CACHES for part in Path(entry[3:]).parts)
@@ -181,9 +168,12 @@ def _is_current(layout: Layout, pin: Pin, tree: Path, lock: Lock) -> bool:
         return False
     if len(commits_of_series(git)) != len(read):
         return False
-    where = layout.shown(layout.lock(pin.version))
     mails = [m for _, m in read]
-    prove(git, read_back(git, pin.version, stamp.series, mails), lock, mails, where)
+    try:
+        back = read_back(git, pin.version, stamp.series, mails)
+    except RigError:  # git cannot read its own objects; there are no edits to lose
+        return False
+    prove(git, back, lock, mails, layout.shown(layout.lock(pin.version)))
     return True
 
 

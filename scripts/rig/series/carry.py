@@ -73,7 +73,21 @@ def carry(target: Git, source: Path, steps: Sequence[Step]) -> list[str]:
         raise RigError(
             f"{len(steps)} commits were carried, {len(results)} came out", where=target.folder.name
         )
+    _require_effect(target, steps, results)
     return results
+
+
+def _require_effect(target: Git, steps: Sequence[Step], results: Sequence[str]) -> None:
+    trees = [target.tree_id(c) for c in (PRISTINE_REF, *results)]
+    for step, before, after in zip(steps, trees, trees[1:], strict=False):
+        if before == after:
+            subject = target.line("log", "-1", "--format=%s", step.commit)
+            version = target.folder.name.removeprefix("vllm-")
+            raise RigError(
+                f"{subject!r} changes nothing on vLLM {version}, which has it already",
+                where=f"patches/pins/{version}.toml",
+                next_step="let that pin skip it, with this reason, in its [skip] table",
+            )
 
 
 def _conflict(git: Git, said: str) -> RigError:

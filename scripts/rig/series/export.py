@@ -7,6 +7,7 @@ The export runs in a bare repository of its own that borrows the tree's objects:
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -67,7 +68,9 @@ def export_repository(tree: Path) -> Iterator[Git]:
         git.run("init", "--quiet", "--bare", "--template=")
         objects = Path(folder) / "objects" / "info"
         objects.mkdir(exist_ok=True)
-        (objects / "alternates").write_text(f"{tree.resolve() / '.git' / 'objects'}\n")
+        (objects / "alternates").write_bytes(
+            os.fsencode(tree.resolve() / ".git" / "objects") + b"\n"
+        )
         yield git
 
 
@@ -117,7 +120,25 @@ def _export_one(work: Git, git: Git, commit: str, tree: Path) -> Exported:
             "the trailers; the first two digits are the topic)",
         )
     raw = patch_bytes(git, commit)
-    return Exported(commit, parse_mail(f"{number[1]}-{_slug(subject)}.patch", raw, work, where))
+    mail = parse_mail(f"{number[1]}-{_slug(subject)}.patch", raw, git, where)
+    _require_same_in_a_mail(git, commit, mail, where)
+    return Exported(commit, mail)
+
+
+def _require_same_in_a_mail(git: Git, commit: str, mail: PatchMail, where: str) -> None:
+    """The author and the subject that `git am` reads from the mail are the commit's own."""
+    fields = ("Author", "Email", "Subject")
+    told = git.run("mailinfo", "-b", os.devnull, os.devnull, stdin=mail.raw).text.splitlines()
+    for field, own in zip(
+        fields, git.lines("log", "-1", "--format=%an%n%ae%n%s", commit), strict=True
+    ):
+        if f"{field}: {own}" not in told:
+            found = next((t for t in told if t.startswith(f"{field}: ")), "nothing")
+            raise RigError(
+                f"a mail cannot carry {field} {own!r}: git am would read {found!r}",
+                where=where,
+                next_step="reword the commit message, or `git commit --amend --author=...`",
+            )
 
 
 def _slug(subject: str) -> str:

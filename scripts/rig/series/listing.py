@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,11 @@ def read_series(layout: Layout) -> list[str]:
     try:
         lines = layout.series.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise RigError(f"cannot read the series: {error}", where=layout.series) from error
+        raise RigError(
+            f"cannot read the series: {error}",
+            where=layout.shown(layout.series),
+            next_step="restore it from git",
+        ) from error
     for at, line in enumerate(lines, 1):
         name = line.split("#", 1)[0].strip()
         if not name:
@@ -107,17 +111,21 @@ def read_mails(layout: Layout, pin: Pin) -> list[tuple[SeriesPatch, PatchMail]]:
     seen: set[str] = set()
     for patch in patches_for(layout, pin):
         mail = read_mail(patch.path, git)
-        missing = [n for n in mail.requires if n not in seen]
-        if missing:
-            raise RigError(
-                f"it requires {', '.join(missing)}, which vLLM {pin.version} does not carry "
-                "before it",
-                where=layout.shown(patch.path),
-                next_step="reorder the series, or let the pin skip this patch as well",
-            )
+        require_carried(mail, seen, pin, layout.shown(patch.path))
         seen.add(mail.number)
         read.append((patch, mail))
     return read
+
+
+def require_carried(mail: PatchMail, carried: Collection[str], pin: Pin, where: object) -> None:
+    """Refuse a patch that requires one that is not among those carried before it."""
+    missing = [n for n in mail.requires if n not in carried]
+    if missing:
+        raise RigError(
+            f"it requires {', '.join(missing)}, which vLLM {pin.version} does not carry before it",
+            where=where,
+            next_step="correct its Requires: trailer, or let the pin skip this patch as well",
+        )
 
 
 def digest_of(texts: Iterable[tuple[str, str]]) -> str:

@@ -6,6 +6,7 @@ thing and exit 0: these are refused here, each with the reason.
 
 from __future__ import annotations
 
+import email.errors
 import email.header
 import hashlib
 import re
@@ -24,19 +25,23 @@ _REQUIRED_TRAILERS = ("Rig-Number", "Upstream-Status", "Removal-Plan", "Requires
 _OTHER_TRAILERS = ("Probes", "Signed-off-by", "Co-authored-by", "Fixes", "Link")
 _FULL_INDEX = re.compile(rb"^index ([0-9a-f]+)\.\.([0-9a-f]+)(?: [0-7]{6})?$")
 
-# Where a line of the message is taken for something else, by whom, and what that does.
+# Where a line of the message is taken for something else, by whom, and what that does. GNU patch
+# looks behind any number of blanks and of the letter X.
 _BODY_TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"^---"), "git am drops the rest of the message here"),
-    (re.compile(r"^From .*\d{2}:\d{2}:\d{2}"), "a mailbox reader starts another mail here"),
+    (re.compile(r"^From .*\d.\d\d:\d\d"), "a mailbox reader starts another mail here"),
     (
-        re.compile(r"^\s*(diff -|diff --git |--- \S|\+\+\+ \S|\*\*\* \S|@@ -)"),
+        re.compile(r"^[\sX]*(diff -|diff --git |--- \S|\+\+\+ \S|\*\*\* \S|@@ -)"),
         "quilt takes this for a diff and changes files that the patch does not name",
     ),
     (
-        re.compile(r"^\s*(Index|Prereq):\s"),
+        re.compile(r"^[\sX]*(Index|Prereq):\s"),
         "git am drops the rest of the message here, or patch takes it for a file name",
     ),
-    (re.compile(r"^\s*[0-9]+(,[0-9]+)?[acd][0-9]*(,[0-9]+)?\s*$"), "patch takes this for a diff"),
+    (
+        re.compile(r"^[\sX]*[0-9]+(,[0-9]+)?[acd][0-9]*(,[0-9]+)?\s*$"),
+        "patch takes this for a diff",
+    ),
 )
 _IN_BODY_HEADER = re.compile(r"^>?(From|Date|Subject|Author):\s", re.IGNORECASE)
 
@@ -118,7 +123,7 @@ def parse_mail(name: str, raw: bytes, git: Git, where: object = None) -> PatchMa
             where=where,
             next_step="make patches by committing in build/ and `make refresh`",
         )
-    subject = _header(head, "Subject").removeprefix("[PATCH] ")
+    subject = _header(head, "Subject").removeprefix("[PATCH]").lstrip(" ")
     text = body.decode("utf-8", "replace").strip("\n")
     message = f"{subject}\n\n{text}".strip("\n") if text else subject
     mail = PatchMail(name, raw, subject, message, _trailers(git, message), tail[start:])
@@ -147,7 +152,10 @@ def _header(head: bytes, name: str) -> str:
     if not found:
         return ""
     value = found.group(1).decode("utf-8", "replace")
-    return str(email.header.make_header(email.header.decode_header(value)))
+    try:
+        return str(email.header.make_header(email.header.decode_header(value)))
+    except (LookupError, ValueError, email.errors.HeaderParseError):
+        return value  # as it stands: git am then gives another message, which is an error
 
 
 def _trailers(git: Git, message: str) -> dict[str, tuple[str, ...]]:
@@ -219,10 +227,11 @@ def _trailer_problems(mail: PatchMail) -> list[str]:
     for number in mail.requires:
         if not re.fullmatch(r"[0-9]{4}", number):
             problems.append(f"Requires: {number!r} is not a patch number or `none`")
-    if "Tests" in mail.trailers and not mail.tests:
-        problems.append("Tests: is empty")
-    if not any(mail.trailers.get("Removal-Plan", ("-",))):
-        problems.append("Removal-Plan: is empty")
+    problems += [
+        f"{trailer}: is empty"
+        for trailer in ("Removal-Plan", "Requires", "Tests")
+        if trailer in mail.trailers and not mail.listed(trailer)
+    ]
     return problems
 
 

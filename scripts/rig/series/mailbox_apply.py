@@ -9,7 +9,7 @@ from unidiff.errors import UnidiffParseError
 from unidiff.patch import Hunk, PatchedFile, PatchSet
 
 from rig.errors import RigError
-from rig.git import Git
+from rig.git import Git, advice
 from rig.series.applied import commits_of_series
 from rig.series.mail import PatchMail
 
@@ -44,6 +44,13 @@ def apply_mails(git: Git, mails: Sequence[PatchMail], where: str) -> None:
     done = git.run(*_AM, stdin=mailbox, check=False)
     commits = commits_of_series(git)[already:]
     if done.code != 0:
+        if advice(done.error_text):
+            raise RigError(
+                "git am failed",
+                where=where,
+                detail=done.error_text,
+                next_step=advice(done.error_text),
+            )
         if len(commits) >= len(mails):
             raise RigError("git am failed after the last patch", detail=done.error_text)
         failed = mails[len(commits)]

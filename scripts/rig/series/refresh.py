@@ -7,7 +7,6 @@ Everything is worked out and proven in scratch repositories first; then files ar
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -26,8 +25,19 @@ from rig.series.listing import read_series
 from rig.series.lock import lock_text, read_lock, replace_file
 from rig.series.mail import PatchMail, read_mail
 from rig.series.pristine import make_pristine
+from rig.series.scratch import scratch_folder
 from rig.series.series_text import series_text
 from rig.series.texts import Chosen, Wanted, choose_texts
+
+# What git leaves in .git/ while a rebase, merge, cherry-pick, revert or bisection is under way.
+_UNFINISHED = (
+    "rebase-merge",
+    "rebase-apply",
+    "MERGE_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "BISECT_LOG",
+)
 
 
 @dataclass
@@ -73,16 +83,16 @@ def refresh(layout: Layout, version: str | None = None) -> list[str]:
     pin = find_pin(layout, version)
     tree = layout.tree(pin.version)
     with locked(layout, pin.version):
-        for leftover in layout.patches.rglob(".*.new"):
-            leftover.unlink()
         if not tree.exists():
             console.print(f"no {layout.shown(tree)}: made from the texts as they are, unproven")
             start_unproven(layout, pin)
         _require_committed(tree)
         exported = export_commits(tree)
         _require_ascending(exported, layout.shown(tree))
-        with tempfile.TemporaryDirectory(prefix=".refresh-", dir=layout.build) as folder:
-            scratch = Path(folder)
+        # One refresh at a time, of whichever pin: all write in patches/.
+        with scratch_folder(layout, "refresh") as scratch:
+            for leftover in layout.patches.rglob(".*.new"):
+                leftover.unlink()
             if pin.role is Role.PRIMARY:
                 changes, chosen = _from_primary(layout, pin, exported, scratch)
             else:
@@ -93,6 +103,14 @@ def refresh(layout: Layout, version: str | None = None) -> list[str]:
 
 
 def _require_committed(tree: Path) -> None:
+    unfinished = [name for name in _UNFINISHED if (tree / ".git" / name).exists()]
+    if unfinished:
+        raise RigError(
+            f"a git command is not finished there ({unfinished[0]}): a rebase, say",
+            where=tree,
+            next_step="`git status` there tells how to finish or to abort it: an export of what "
+            "is checked out now would drop the patches that are not yet back",
+        )
     loose = uncommitted_in(tree)
     if loose:
         raise RigError(

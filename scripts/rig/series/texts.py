@@ -10,7 +10,7 @@ from rig.git import Git
 from rig.pins import Pin
 from rig.series.applied import read_back, touched_files
 from rig.series.export import verbatim_patch_id
-from rig.series.listing import digest_of
+from rig.series.listing import digest_of, require_carried
 from rig.series.lock import Lock, LockedFile
 from rig.series.mail import PatchMail
 from rig.series.mailbox_apply import apply_mails
@@ -68,6 +68,7 @@ def choose_texts(
     by_hand: list[str] = []
     for want in wanted:
         name = want.mail.name
+        require_carried(want.mail, {m.number for m in chosen}, pin, name)
         shared = common.get(name)
         if shared is not None and _serves(git, shared, want):
             overrides[name] = None

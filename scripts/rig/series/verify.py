@@ -6,12 +6,11 @@ out, and so they do for `git am`, `git apply` and quilt.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from rig.console import console
-from rig.errors import RigError, first_line_of_os_error
+from rig.errors import RigError
 from rig.git import Git
 from rig.layout import Layout
 from rig.pins import Pin, Role, read_pins
@@ -29,6 +28,7 @@ from rig.series.lock import Lock, read_lock
 from rig.series.mail import PatchMail, read_mail
 from rig.series.mailbox_apply import apply_mails
 from rig.series.pristine import make_pristine
+from rig.series.scratch import scratch_folder
 from rig.series.witnesses import find_quilt, tree_by_am, tree_by_apply, tree_by_quilt
 
 
@@ -53,23 +53,11 @@ def verify(layout: Layout, versions: list[str] | None = None, *, require_quilt: 
     for pin in read_pins(layout):
         if versions and pin.version not in versions:
             continue
-        try:
-            with tempfile.TemporaryDirectory(prefix=".verify-", dir=_build(layout)) as scratch:
-                for line in _verify_pin(layout, pin, Path(scratch), quilt):
-                    console.print(f"vLLM {pin.version}: {line}")
-                    said.append(f"vLLM {pin.version}: {line}")
-        except OSError as error:
-            raise RigError(
-                f"cannot work in build/: {first_line_of_os_error(error)}",
-                where=layout.build,
-                next_step="about 400 MB are needed there",
-            ) from error
+        with scratch_folder(layout, "verify") as scratch:
+            for line in _verify_pin(layout, pin, scratch, quilt):
+                console.print(f"vLLM {pin.version}: {line}")
+                said.append(f"vLLM {pin.version}: {line}")
     return said
-
-
-def _build(layout: Layout) -> Path:
-    layout.build.mkdir(parents=True, exist_ok=True)
-    return layout.build
 
 
 def _verify_folder(layout: Layout) -> Iterator[str]:
