@@ -158,12 +158,19 @@ def _package_without(
                     where=git.run("log", "-1", "--format=%s", "CHERRY_PICK_HEAD").text.strip(),
                     next_step=f"name {left_out.number} in that patch's Requires: trailer",
                 )
-        shutil.copytree(site_packages / "vllm", folder / "vllm", copy_function=os.link)
+        shutil.copytree(site_packages / "vllm", folder / "vllm", copy_function=_link_or_copy)
         _undo(git, touched_files(git, "HEAD", "origin/HEAD"), folder)
         yield folder
     finally:
         shutil.rmtree(repository, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
 
 
 def _undo(git: Git, files: Sequence[LockedFile], folder: Path) -> None:

@@ -12,7 +12,7 @@ from rig.series.apply import edits_in, locked
 
 
 def clean(layout: Layout) -> list[str]:
-    """Remove build/ and dist/; returns a line for each folder that went or stayed."""
+    """Remove build/, dist/ and an environment outside; returns a line for each folder that went or stayed."""
     said = []
     trees = {layout.tree(p.version): p.version for p in read_pins(layout)}
     for folder in (layout.build, layout.dist):
@@ -30,6 +30,8 @@ def clean(layout: Layout) -> list[str]:
                     said.append(f"kept     {layout.shown(path)}: {edits[0]}")
                 else:
                     said += _remove(layout, path)
+    if layout.outside.exists():
+        said += _remove(layout, layout.outside)
     return said or ["nothing to remove"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,12 @@ class Layout:
     @property
     def downloads(self) -> Path:
         return self.cache / "downloads"
+
+    @property
+    def outside(self) -> Path:
+        """What belongs to this checkout and cannot lie in it."""
+        checkout = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()[:12]
+        return self.cache / "checkouts" / checkout
 
     def tree(self, version: str) -> Path:
         """The applied git tree of one pin."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -346,3 +347,17 @@ def test_variables_that_mislead_pip_are_not_passed_on(
     environment = engine_environment(layout, pin, wheel)
     assert (environment.site_packages / "vllm" / "__init__.py").is_file()
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_it_lies_outside_a_checkout_from_which_ray_could_not_run(
+    layout: Layout, pin: Pin, wheel: Path, tmp_path: Path
+) -> None:
+    spaced = tmp_path / "a checkout"
+    shutil.copytree(layout.root, spaced)
+    moved = replace(layout, root=spaced)
+    environment = engine_environment(moved, pin, wheel, run=Recorder())
+    assert environment.folder.is_relative_to(layout.cache)
+    other = replace(layout, root=tmp_path / "another checkout")
+    assert environment_folder(other, pin) != environment.folder
+    with pytest.raises(RigError, match="VLLM_RIG_CACHE"):
+        environment_folder(replace(moved, cache=tmp_path / "a cache"), pin)

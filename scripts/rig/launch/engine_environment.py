@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -128,6 +129,18 @@ def require_ray(environment: EngineEnvironment) -> None:
             next_step=f'{environment.python} -m pip install "ray=={RAY_VERSION}" '
             "(not ray[llm]: it brings another vLLM), or --executor mp",
         )
+    if not is_shell_word(environment.python):
+        raise RigError(
+            "Ray cannot run from an environment whose path holds spaces or other special "
+            "characters: it puts the path into shell commands without quotes",
+            where=environment.python,
+            next_step="make the environment in a folder with a plain path, or --executor mp",
+        )
+
+
+def is_shell_word(path: Path) -> bool:
+    """Whether a shell takes an unquoted path as it is."""
+    return shlex.quote(str(path)) == str(path)
 
 
 def require_rig_build(python: Path) -> object:

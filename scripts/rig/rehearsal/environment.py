@@ -20,9 +20,11 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
+from rig.console import console
 from rig.download import sha256_of
 from rig.errors import RigError, first_line_of_os_error
-from rig.layout import Layout
+from rig.launch.engine_environment import is_shell_word
+from rig.layout import CACHE_VARIABLE, Layout
 from rig.pins import Pin
 from rig.rehearsal import torchvision_shim
 from rig.rehearsal.commands import Runner, run_logged
@@ -96,8 +98,26 @@ def work_to_do(found: Stamp | None, wanted: Stamp) -> Work:
 
 
 def environment_folder(layout: Layout, pin: Pin) -> Path:
-    """Where a pin's engine environment lies."""
-    return layout.build / f"engine-{pin.version}-cpu"
+    """Where a pin's engine environment lies: build/, or the cache if Ray could not run there.
+
+    Ray puts its own path into shell commands without quotes, so that a checkout in a folder with
+    a space in its name could not start a cluster.
+
+    Raises:
+        RigError: neither path can be a shell word.
+    """
+    name = f"engine-{pin.version}-cpu"
+    inside = layout.build.absolute() / name
+    if is_shell_word(inside):
+        return inside
+    outside = layout.outside.absolute() / name
+    if is_shell_word(outside):
+        return outside
+    raise RigError(
+        "Ray cannot run from a folder whose path holds spaces or other special characters",
+        where=inside,
+        next_step=f"move the checkout, or let {CACHE_VARIABLE} name a folder with a plain path",
+    )
 
 
 def engine_environment(
@@ -126,13 +146,16 @@ def engine_environment(
     requirements = requirement_files(layout, pin)
     version = str(parse_wheel_filename(wheel.name)[1])
     try:
-        with locked(layout.build / f"{folder.name}.lock", "setting up this environment") as lock:
+        if folder.parent != layout.build.absolute():
+            console.print(f"Ray needs a path without spaces: the environment is {folder}")
+        lock_file = folder.with_name(f"{folder.name}.lock")
+        with locked(lock_file, "setting up this environment") as lock:
             wanted = wanted_stamp(folder, pin, requirements, wheel)
             work = work_to_do(read_stamp(folder), wanted)
             if work is Work.NOTHING and not _answers(folder, version, run, lock):
                 work = Work.EVERYTHING
             if work is not Work.NOTHING:
-                setup = _Setup(folder, layout.build / f"{folder.name}.log", run, lock, phases)
+                setup = _Setup(folder, folder.with_name(f"{folder.name}.log"), run, lock, phases)
                 setup.carry_out(work, pin, requirements, wheel)
                 if not _answers(folder, version, run, lock):
                     raise RigError(

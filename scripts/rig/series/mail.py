@@ -237,6 +237,14 @@ def _trailer_problems(mail: PatchMail) -> list[str]:
 
 def _diff_problems(diff: bytes) -> list[str]:
     problems = []
+    for part in (b"\n" + diff).split(b"\ndiff --git ")[1:]:
+        names = part.split(b"\n", 1)[0]
+        # Without a `--- a/name` line the names stand here alone, and GNU patch reads to a blank.
+        if b"\n--- " not in part and not names.startswith(b'"') and names.count(b" ") > 1:
+            problems.append(
+                f"{names.decode(errors='replace')!r}: quilt cannot read a file name with blanks "
+                "where no line changes (an empty file, or a mode alone)"
+            )
     for line in diff.split(b"\n"):
         if line.startswith((b"GIT binary patch", b"Binary files ")):
             problems.append("binary hunks cannot be read by a person nor applied by quilt")
