@@ -12,7 +12,7 @@ from rig.series.apply import edits_in, locked
 
 
 def clean(layout: Layout) -> list[str]:
-    """Remove build/, dist/ and an environment outside; returns a line for each folder that went or stayed."""
+    """Remove build/, dist/ and what lies outside for this checkout; says what went or stayed."""
     said = []
     trees = {layout.tree(p.version): p.version for p in read_pins(layout)}
     for folder in (layout.build, layout.dist):

@@ -40,7 +40,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    root = tmp_path / "a checkout"
+    root = tmp_path / "checkout"
     (root / "requirements").mkdir(parents=True)
     (root / "requirements" / f"engine-{VERSION}.in").write_text("ray==2.60.0\n")
     (root / "requirements" / f"engine-{VERSION}.txt").write_text("ray==2.60.0\ntorch==2.13.0\n")

@@ -29,15 +29,8 @@ from rig.series.scratch import scratch_folder
 from rig.series.series_text import series_text
 from rig.series.texts import Chosen, Wanted, choose_texts
 
-# What git leaves in .git/ while a rebase, merge, cherry-pick, revert or bisection is under way.
-_UNFINISHED = (
-    "rebase-merge",
-    "rebase-apply",
-    "MERGE_HEAD",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
-    "BISECT_LOG",
-)
+# What git leaves in .git/ while a rebase, merge, cherry-pick or bisection is under way.
+_UNFINISHED = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "BISECT_LOG")
 
 
 @dataclass
