@@ -1,0 +1,72 @@
+"""`rig clean`, `rig check-patches` and `patches/revision`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rig.check_patches import check_patches
+from rig.clean import clean
+from rig.errors import RigError
+from rig.pins import find_pin
+from rig.revision import read_revision
+from rig.series.apply import apply
+from tests.series.workshop import PRIMARY, Workshop, message
+
+
+def test_clean_leaves_what_a_person_made(workshop: Workshop) -> None:
+    tree = workshop.start()
+    (tree / "vllm" / "engine.py").write_text("mine = True\n")
+    saved = workshop.layout.build / "vllm-9.saved-20260101-000000"
+    saved.mkdir()
+    (workshop.layout.build / "engine-1-cpu").mkdir()
+    (workshop.layout.dist).mkdir()
+    (workshop.layout.dist / "old.whl").touch()
+    said = clean(workshop.layout)
+    assert (tree / "vllm" / "engine.py").read_text() == "mine = True\n"
+    assert saved.is_dir()
+    assert not (workshop.layout.build / "engine-1-cpu").exists()
+    assert not (workshop.layout.dist / "old.whl").exists()
+    assert sum(line.startswith("kept") for line in said) == 2
+
+
+def test_clean_removes_a_tree_without_edits(workshop: Workshop) -> None:
+    tree = workshop.start()
+    clean(workshop.layout)
+    assert not tree.exists()
+    assert clean(workshop.layout) == ["nothing to remove"]
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("import os\n", "ruff complains"),
+        ("x   =  1\n", "ruff complains"),
+        ('x: int = "one"\n', "mypy complains"),
+    ],
+)
+def test_a_patch_that_breaks_the_tree_s_own_rules(
+    workshop: Workshop, code: str, complaint: str
+) -> None:
+    tree = workshop.start()
+    (tree / "vllm" / "added.py").write_text(code)
+    workshop.commit(message("0101", "Add"))
+    workshop.refresh()
+    applied = apply(workshop.layout, find_pin(workshop.layout, PRIMARY))
+    with pytest.raises(RigError, match=complaint) as error:
+        check_patches(applied)
+    assert "vllm/added.py" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "01", "1.5", "one", "1 2"])
+def test_a_revision_is_one_whole_number(workshop: Workshop, text: str) -> None:
+    workshop.layout.revision.write_text(text)
+    with pytest.raises(RigError, match="whole number"):
+        read_revision(workshop.layout)
+
+
+def test_a_missing_revision_is_told(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.layout.revision.unlink()
+    with pytest.raises(RigError, match="patches/revision"):
+        read_revision(workshop.layout)
