@@ -13,7 +13,8 @@ from rig.errors import RigError
 from rig.pins import find_pin
 from rig.series.apply import apply
 from rig.series.listing import read_mails
-from tests.series.workshop import PRIMARY, Workshop, message
+from tests.series.releases import PRIMARY, message
+from tests.series.workshop import Workshop
 
 MISSING_IT = """\
 from vllm.engine import engine_040

@@ -12,7 +12,8 @@ from rig.errors import RigError
 from rig.pins import find_pin
 from rig.revision import read_revision
 from rig.series.apply import apply
-from tests.series.workshop import PRIMARY, Workshop, message
+from tests.series.releases import PRIMARY, message
+from tests.series.workshop import Workshop
 
 
 def test_clean_leaves_what_a_person_made(workshop: Workshop) -> None:
