@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from rig.console import console, out
-from rig.errors import RigError
+from rig.errors import RigError, first_line_of_os_error
+from rig.git import require_git
 from rig.layout import Layout, layout_of_this_checkout
 from rig.pins import Arch, Flavour, Pin, find_pin, read_pins, this_arch
 from rig.revision import read_revision
@@ -41,6 +42,7 @@ class Executor(StrEnum):
 
 
 def _start(version: str | None) -> tuple[Layout, Pin]:
+    require_git()
     layout = layout_of_this_checkout()
     return layout, find_pin(layout, version or None)
 
@@ -96,6 +98,7 @@ def refresh(version: Version = None) -> None:
     """Export the commits in build/ to patches/ and renew the locks."""
     from rig.series.refresh import refresh as refresh_series
 
+    require_git()
     said = refresh_series(layout_of_this_checkout(), version or None)
     for line in said or ["nothing changed: patches/ held these commits already"]:
         out.print(line)
@@ -113,6 +116,7 @@ def verify(
     """Prove the series on every pin, with git am, git apply and quilt as witnesses."""
     from rig.series.verify import verify as verify_series
 
+    require_git()
     layout = layout_of_this_checkout()
     for version in versions or []:
         find_pin(layout, version)
@@ -293,7 +297,8 @@ def main() -> NoReturn:
     except RigError as error:
         console.print(str(error), markup=False)
         sys.exit(1)
-    except KeyboardInterrupt:
-        console.print("interrupted", markup=False)
-        sys.exit(130)
+    except OSError as error:
+        said = RigError(first_line_of_os_error(error), where=error.filename)
+        console.print(str(said), markup=False)
+        sys.exit(1)
     sys.exit(0)

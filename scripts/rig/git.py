@@ -8,6 +8,7 @@ A user's configuration changes what git prints and writes (`diff.noprefix`, `cor
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from rig.errors import RigError
 # same commit ids on every machine.
 COMMITTER_NAME = "vllm-rig"
 COMMITTER_EMAIL = "vllm-rig@localhost"
+
+# The first with `git patch-id --verbatim`.
+OLDEST_GIT = "2.39"
 
 _PINNED_CONFIG = (
     "core.autocrlf=false",
@@ -113,7 +117,9 @@ class Git:
         except FileNotFoundError as error:
             if not self.folder.is_dir():
                 raise RigError("the folder does not exist", where=self.folder) from error
-            raise RigError("git is not installed", next_step="install git 2.31 or newer") from error
+            raise RigError(
+                "git is not installed", next_step=f"install git {OLDEST_GIT} or newer"
+            ) from error
         result = GitResult(done.returncode, done.stdout, done.stderr)
         if check and result.code != 0:
             raise RigError(
@@ -160,6 +166,23 @@ class Git:
             contents[blob] = out.stdout[end + 1 : end + 1 + size]
             at = end + 1 + size + 1
         return contents
+
+
+def require_git() -> None:
+    """Refuse a git that lacks what the proofs need.
+
+    Raises:
+        RigError: git is missing or too old.
+    """
+    said = Git(Path.cwd()).line("version")
+    found = re.search(r"(\d+)\.(\d+)", said)
+    oldest = tuple(int(n) for n in OLDEST_GIT.split("."))
+    if found is None or (int(found[1]), int(found[2])) < oldest:
+        raise RigError(
+            f"git is too old: {said}",
+            where="git version",
+            next_step=f"install git {OLDEST_GIT} or newer",
+        )
 
 
 def advice(stderr: str) -> str | None:

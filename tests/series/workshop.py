@@ -96,8 +96,6 @@ class Workshop:
     def verify(self, *versions: str) -> list[str]:
         return verify(self.layout, list(versions) or None, require_quilt=False)
 
-    # What a person does.
-
     def tree(self, version: str = PRIMARY) -> Path:
         return self.layout.tree(version)
 
@@ -154,8 +152,6 @@ class Workshop:
         self.patch("0201", "[Config] Configure", ("vllm/config.py", "config_005 = 5", "c_5 = 55"))
         self.refresh()
         return self
-
-    # What is there afterwards.
 
     def patch_files(self) -> dict[str, bytes]:
         """Every file under patches/ but the pins, by path."""
