@@ -28,6 +28,7 @@ from rig.series.pristine import PRISTINE_REF
 from rig.series.scratch import scratch_folder
 
 _PROVENANCE = "rig_provenance.json"
+_SETTINGS = "pyproject.toml"
 _TIMEOUT_SECONDS = 900
 
 
@@ -115,8 +116,14 @@ def _failure(mail: PatchMail, what: str, outcome: Outcome) -> RigError:
 
 
 def _export_tests(applied: AppliedTree, mails: Sequence[PatchMail], scratch: Path) -> None:
+    """Write the tests that patches name, and what the series adds for them to import."""
     git = Git(applied.folder)
-    for path in sorted({t.split("::")[0] for m in mails for t in m.tests}):
+    named = {t.split("::")[0] for m in mails for t in m.tests}
+    added = {f.path for f in applied.changed if f.path.startswith("tests/") and f.after}
+    # With vLLM's own settings (its markers), not those of a folder above.
+    settings = git.run("show", "HEAD:pyproject.toml", check=False)
+    (scratch / _SETTINGS).write_bytes(settings.stdout if settings.code == 0 else b"")
+    for path in sorted(named | added):
         target = scratch / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(git.run("show", f"HEAD:{path}").stdout)
@@ -204,7 +211,8 @@ def _run(python: Path, mail: PatchMail, scratch: Path, package: Path | None) -> 
         env["PYTHONPATH"] = str(package)
     command = [
         *(str(python), "-B", "-m", "pytest", "-q", "--noconftest", "--import-mode=importlib"),
-        *("-p", "no:cacheprovider", f"--rootdir={scratch}", f"--junitxml={report}"),
+        *("-p", "no:cacheprovider", f"--junitxml={report}"),
+        *("-c", str(scratch / _SETTINGS), f"--rootdir={scratch}"),
         *mail.tests,
     ]
     try:

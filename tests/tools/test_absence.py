@@ -101,6 +101,19 @@ def test_a_test_that_fails_with_its_patch(workshop: Workshop, tmp_path: Path) ->
         _run(workshop, tmp_path)
 
 
+def test_vllm_s_own_pytest_settings_hold_not_those_of_a_folder_above(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    (workshop.root / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--no"\n')
+    workshop.start()
+    marked = "import pytest\n\npytestmark = pytest.mark.theirs\n" + MISSING_IT
+    theirs = '[tool.pytest.ini_options]\naddopts = "--strict-markers"\nmarkers = ["theirs: x"]\n'
+    files = {"vllm/engine.py": _engine(workshop), "pyproject.toml": theirs, "tests/t.py": marked}
+    _patch(workshop, "0101", files, Tests="tests/t.py")
+    (verdict,) = _run(workshop, tmp_path)
+    assert "with it 1 passed" in verdict
+
+
 def test_what_requires_a_patch_goes_with_it(workshop: Workshop) -> None:
     workshop.start()
     for number, requires in (
