@@ -7,14 +7,24 @@
 # VLLM=0.32.0 names a pinned release (`./rig pins`); the primary one if absent.
 # FLAVOR=cuda|cpu, FROM=wheel|source, RANKS=4, MODEL=...: see README.md.
 
-VLLM ?=
-FLAVOR ?= cuda
-FROM ?= wheel
-RANKS ?= 4
-MODEL ?=
-RIG ?= 4x3090
-VERIFY_FLAGS ?=
-PYTEST ?= ./rig --python -m pytest
+# Plain `=`: a variable of the same name in your environment changes nothing, one on make's
+# command line does.
+VLLM =
+FLAVOR = cuda
+FROM = wheel
+RANKS = 4
+MODEL =
+RIG = 4x3090
+VERIFY_FLAGS =
+PYTEST = ./rig --python -m pytest
+
+# A misspelt variable would be ignored without a word, and another wheel built.
+KNOWN = VLLM FLAVOR FROM RANKS MODEL RIG VERIFY_FLAGS PYTEST
+GIVEN = $(foreach v,$(.VARIABLES),$(if $(filter command line,$(origin $(v))),$(v)))
+UNKNOWN = $(filter-out $(KNOWN) MAKEFLAGS MAKEOVERRIDES -%,$(GIVEN))
+ifneq ($(strip $(UNKNOWN)),)
+$(error unknown variable $(UNKNOWN): the known ones are $(KNOWN))
+endif
 
 # build/ and dist/ are folders: without this line `make build` would find build/ up to date.
 .PHONY: help apply refresh verify build pins rehearse serve check check-patches format \

@@ -1,5 +1,6 @@
 """`python -m rig`."""
 
+import rig.cli_engine  # noqa: F401  (its commands join those of rig.cli)
 from rig.cli import main
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def check_patches(tree: AppliedTree) -> str:
     if not touched:
         return f"vLLM {version}: no patch touches a Python file"
     _require_their_ruff(tree.folder)
-    python = [sys.executable, "-m"]
+    python = [sys.executable, "-P", "-m"]  # not what lies in the tree
     _run(tree.folder, [*python, "ruff", "check", "--no-cache", *touched], version)
     _run(tree.folder, [*python, "ruff", "format", "--no-cache", "--check", *touched], version)
     cache = tree.folder.parent / f".mypy-cache-{version}"
@@ -59,7 +59,7 @@ def _run(folder: Path, command: Sequence[str], version: str) -> None:
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RigError(
-            f"{command[2]} complains about a file that a patch touches",
+            f"{command[3]} complains about a file that a patch touches",
             where=f"vLLM {version}, build/{folder.name}",
             detail=(done.stdout + done.stderr)[-4000:],
             next_step="correct it in a commit there and `make refresh`",

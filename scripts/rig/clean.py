@@ -3,48 +3,83 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from rig.errors import RigError, first_line_of_os_error
 from rig.layout import Layout
 from rig.pins import read_pins
-from rig.series.apply import edits_in, locked
+from rig.series.apply import edits_in
+
+_MADE_ASIDE = ".saved-"
 
 
 def clean(layout: Layout) -> list[str]:
-    """Remove build/, dist/ and what lies outside for this checkout; says what went or stayed."""
+    """Remove build/, dist/ and what lies outside for this checkout; says what went or stayed.
+
+    Raises:
+        RigError: another command works there, or something cannot be removed.
+    """
     said = []
-    trees = {layout.tree(p.version): p.version for p in read_pins(layout)}
-    for folder in (layout.build, layout.dist):
-        for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-            if ".saved-" in path.name:
-                said.append(f"kept     {layout.shown(path)}: an edited tree that was moved aside")
-                continue
-            version = trees.get(path)
-            if version is None:
-                said += _remove(layout, path)
-                continue
-            with locked(layout, version):
-                edits = edits_in(path)
+    with ExitStack() as stack:
+        for lock in _locks(layout):
+            _hold(stack, lock, layout)
+        trees = {layout.tree(p.version) for p in read_pins(layout)}
+        for folder in (layout.build, layout.dist):
+            for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+                if path.name.endswith(".lock"):  # held, by us
+                    continue
+                edits = edits_in(path) if path in trees else []
+                if _MADE_ASIDE in path.name:
+                    edits = ["an edited tree that was moved aside"]
                 if edits:
                     said.append(f"kept     {layout.shown(path)}: {edits[0]}")
                 else:
-                    said += _remove(layout, path)
-    if layout.outside.exists():
-        said += _remove(layout, layout.outside)
+                    said.append(_remove(layout, path))
+        if layout.outside.exists():
+            said.append(_remove(layout, layout.outside))
     return said or ["nothing to remove"]
 
 
-def _remove(layout: Layout, path: Path) -> list[str]:
+def _locks(layout: Layout) -> list[Path]:
+    """Every lock that a command of ours may hold while it works in build/ or dist/."""
+    names = ["verify", "refresh", "absence", *(f"vllm-{p.version}" for p in read_pins(layout))]
+    locks = [layout.build / f".{name}.lock" for name in names]
+    locks += [layout.dist / ".lock", layout.build / "rehearsal.lock"]
+    return [*locks, *layout.build.glob("engine-*.lock"), *layout.outside.glob("*.lock")]
+
+
+def _hold(stack: ExitStack, lock: Path, layout: Layout) -> None:
+    if not lock.parent.is_dir():
+        return
+    try:
+        stack.enter_context(FileLock(lock, timeout=0))
+    except Timeout as error:
+        raise RigError(
+            "another command works there",
+            where=layout.shown(lock),
+            next_step="wait for it, then run this again",
+        ) from error
+    except OSError as error:
+        raise _cannot_remove(layout, lock, error) from error
+
+
+def _remove(layout: Layout, path: Path) -> str:
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.suffix != ".lock":  # another run may hold it
-            path.unlink()
         else:
-            return []
+            path.unlink()
     except OSError as error:
-        raise RigError(
-            f"cannot remove it: {first_line_of_os_error(error)}", where=layout.shown(path)
-        ) from error
-    return [f"removed  {layout.shown(path)}"]
+        raise _cannot_remove(layout, path, error) from error
+    return f"removed  {layout.shown(path)}"
+
+
+def _cannot_remove(layout: Layout, path: Path, error: OSError) -> RigError:
+    return RigError(
+        f"cannot remove it: {first_line_of_os_error(error)}",
+        where=layout.shown(path),
+        next_step="see who owns it and who uses it (`lsof`), then run this again",
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -32,13 +31,6 @@ app.add_typer(pins_app, name="pins")
 Version = Annotated[
     str | None, typer.Argument(help="A pinned release such as 0.32.0; the primary one if absent.")
 ]
-
-
-class Executor(StrEnum):
-    """How vLLM's workers are started."""
-
-    RAY = "ray"
-    MP = "mp"
 
 
 def _start(version: str | None) -> tuple[Layout, Pin]:
@@ -145,7 +137,7 @@ def build(
     """Build dist/vllm-<version>+rig.N[.cpu]-...whl from the applied tree."""
     layout, pin = _start(version)
     if source == "wheel":
-        wheel = _built(layout, pin, flavor, arch)
+        wheel = built_wheel(layout, pin, flavor, arch)
     elif source == "source":
         from rig.series.apply import apply as apply_series
         from rig.wheel.from_source import build_from_source
@@ -168,7 +160,7 @@ def build(
     out.print(f"  next: python -m pip install '{layout.shown(wheel.path)}'")
 
 
-def _built(layout: Layout, pin: Pin, flavour: Flavour, arch: Arch | None = None) -> BuiltWheel:
+def built_wheel(layout: Layout, pin: Pin, flavour: Flavour, arch: Arch | None = None) -> BuiltWheel:
     from rig.series.apply import apply as apply_series
     from rig.wheel.build import build_wheel
 
@@ -186,8 +178,8 @@ def inspect(
     from rig.wheel.installed import check_installation
 
     if what.suffix == ".whl":
-        inspect_wheel(what, full=full)
         provenance = describe(what)
+        inspect_wheel(what, full=full)
     else:
         engine = check_installation(what, full=full)
         out.print(f"{engine.folder}: {engine.checked} files are what they must be")
@@ -198,52 +190,6 @@ def inspect(
     out.print(f"tree     {provenance.tree}")
     for patch in provenance.patches:
         out.print(f"patch    {patch.number} {patch.subject}")
-
-
-@app.command()
-def rehearse(
-    version: Annotated[
-        str | None, typer.Argument(help="A release with a CPU wheel; the newest if absent.")
-    ] = None,
-    ranks: Annotated[int, typer.Option(help="Tensor parallel ranks: 1, 2 or 4.")] = 4,
-    executor: Annotated[
-        Executor, typer.Option(help="ray, or mp for vLLM's own processes.")
-    ] = Executor.RAY,
-) -> None:
-    """Build the CPU engine, serve a tiny model on four ranks, ask it about a photograph, stop."""
-    from rig.rehearsal.rehearse import rehearse as run_rehearsal
-
-    if ranks not in (1, 2, 4):
-        raise RigError(f"the tiny model has heads for 1, 2 or 4 ranks, not {ranks}")
-    layout = layout_of_this_checkout()
-    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
-    wheel = _built(layout, pin, Flavour.CPU)
-    run_rehearsal(
-        layout, pin, wheel.path, ranks=ranks, executor="mp" if executor == "mp" else "ray"
-    )
-
-
-def _newest_with_cpu(layout: Layout) -> Pin:
-    """The newest pin that has a CPU engine for this machine."""
-    arch = this_arch()
-    for pin in read_pins(layout):
-        if arch in pin.wheels.get(Flavour.CPU, {}):
-            return pin
-    raise RigError(f"no pinned release has a CPU wheel for {arch}", next_step="see `./rig pins`")
-
-
-@app.command(
-    context_settings={
-        "ignore_unknown_options": True,
-        "allow_extra_args": True,
-        "help_option_names": [],
-    }
-)
-def serve(context: typer.Context) -> None:
-    """Serve a model on a private Ray cluster; what scripts/serve-*.sh call."""
-    from rig.launch.command import serve_main
-
-    raise typer.Exit(serve_main(context.args))
 
 
 @app.command("check-patches")
@@ -258,27 +204,6 @@ def check_patches_command(
     pins = [find_pin(layout, v) for v in versions] if versions else read_pins(layout)
     for pin in pins:
         out.print(check_patches(apply_series(layout, pin)))
-
-
-@app.command("absence")
-def absence_command(
-    version: Annotated[
-        str | None, typer.Argument(help="A release with a CPU wheel; the newest if absent.")
-    ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Patch numbers; all if absent.")] = None,
-) -> None:
-    """Show that each patch's tests pass, and that one of them fails without the patch."""
-    from rig.absence import absence
-    from rig.rehearsal.environment import engine_environment
-    from rig.series.apply import apply as apply_series
-
-    layout = layout_of_this_checkout()
-    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
-    wheel = _built(layout, pin, Flavour.CPU)
-    environment = engine_environment(layout, pin, wheel.path)
-    tree = apply_series(layout, pin)
-    verdicts = absence(layout, tree, environment.python, environment.site_packages, only)
-    out.print(f"vLLM {pin.version}: {len(verdicts)} patches are missed by their tests when absent")
 
 
 @app.command("clean")

@@ -34,7 +34,11 @@ def add_pin(layout: Layout, version: str) -> list[str]:
     """
     path = layout.pins / f"{version}.toml"
     if path.exists():
-        raise RigError(f"vLLM {version} is pinned already", where=layout.shown(path))
+        raise RigError(
+            f"vLLM {version} is pinned already",
+            where=layout.shown(path),
+            next_step="`./rig pins` lists the pins; remove the file to write it anew",
+        )
     listings = _listings()
     known = _versions(listings[Flavour.CUDA])
     if version not in known:

@@ -166,7 +166,11 @@ def read_pin(path: Path) -> Pin:
         raw = tomllib.loads(path.read_text("utf-8"))
         pin = Pin.model_validate(raw)
     except OSError as error:
-        raise RigError(f"cannot read the pin: {error.strerror}", where=path) from error
+        raise RigError(
+            f"cannot read the pin: {error.strerror}",
+            where=path,
+            next_step="restore it from git, or give yourself the right to read it",
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RigError(
             f"the pin is not TOML: {error}", where=path, next_step="compare it with another pin"

@@ -66,9 +66,6 @@ def test_without_a_tree_the_texts_are_taken(two_patches: Workshop) -> None:
 
 
 def test_a_new_patch(two_patches: Workshop) -> None:
-    two_patches.patch("0150", "Between, first", ("vllm/engine.py", "engine_020 = 20", "e = 2"))
-    assert "0150-between-first.patch comes after" in str(refused(two_patches))
-    two_patches.git("reset", "--quiet", "--hard", "HEAD~1")
     two_patches.patch("0301", "Third", THIRD_EDIT)
     said = two_patches.refresh()
     assert "written  patches/0301-third.patch" in said
@@ -125,18 +122,34 @@ def test_dropped_patches(two_patches: Workshop) -> None:
     two_patches.verify()
 
 
-def test_reordered_patches_are_refused(two_patches: Workshop) -> None:
-    first, second = two_patches.git("rev-list", "--reverse", "HEAD~2..HEAD").split()
-    two_patches.git("reset", "--quiet", "--hard", "HEAD~2")
-    two_patches.git("cherry-pick", second, first)
+def test_a_new_patch_finds_its_place_by_its_number(two_patches: Workshop) -> None:
+    """A commit lands on top of the line, whatever its number is."""
+    two_patches.patch("0150", "Between", ("vllm/engine.py", "engine_020 = 20", "e = 2"))
+    final = two_patches.git("rev-parse", "HEAD^{tree}")
+    two_patches.refresh()
+    assert [n[:4] for n in series(two_patches)] == ["0101", "0150", "0201"]
+    assert two_patches.git("rev-parse", "HEAD^{tree}") == final
+    subjects = two_patches.git("log", "--format=%s", "-3").splitlines()
+    assert subjects == ["[Config] Configure", "Between", "Run the engine"]
+    assert "is already applied" in two_patches.command_line("apply").must_succeed().stdout
+    assert two_patches.refresh() == []
+    two_patches.verify()
+
+
+def test_patches_that_do_not_fit_in_the_order_of_their_numbers(two_patches: Workshop) -> None:
+    before = two_patches.patch_files()
+    two_patches.patch("0150", "On top", ("vllm/config.py", "c_5 = 55", "c_5 = 555"))
     error = refused(two_patches)
-    assert "0101-run-the-engine.patch comes after 0201-config-configure.patch" in error.what
-    assert "Rig-Number" in str(error.next_step)
+    assert "do not fit in that order" in error.what
+    assert "git rebase -i" in str(error.next_step)
+    assert two_patches.patch_files() == before
 
 
 def test_the_same_number_twice_is_refused(two_patches: Workshop) -> None:
     two_patches.patch("0201", "Third", THIRD_EDIT)
-    assert "each used once" in refused(two_patches).what
+    error = refused(two_patches)
+    assert "number 0201 is used twice" in error.what
+    assert "Rig-Number" in str(error.next_step)
 
 
 COMMENTED = """# The series. What it is for.
@@ -167,6 +180,15 @@ def test_comments_of_the_series_stay(two_patches: Workshop) -> None:
     assert rows.index("0201-renamed.patch") + 1 == rows.index("0202-third.patch")
     assert rows.index("0202-third.patch") < rows.index("# 03xx: nothing yet")
     assert two_patches.refresh() == []
+
+
+def test_a_new_patch_stands_under_its_topic() -> None:
+    old = "# Head.\n#\n# 01xx platform\n# 02xx streaming\n# 09xx packaging\n0901-a.patch\n"
+    new = series_text(old, ["0101-b.patch", "0203-c.patch", "0901-a.patch"])
+    assert new.splitlines() == [
+        *("# Head.", "#", "# 01xx platform", "0101-b.patch"),
+        *("# 02xx streaming", "0203-c.patch", "# 09xx packaging", "0901-a.patch"),
+    ]
 
 
 @pytest.mark.parametrize("old", [COMMENTED, "", "# only a head\n", "\n\n\n", "0101-a.patch # x"])

@@ -191,6 +191,21 @@ def test_a_text_made_by_hand_solves_a_conflict(two_patches: Workshop) -> None:
     two_patches.verify()
 
 
+def test_a_new_patch_that_conflicts_is_made_by_hand_first(two_patches: Workshop) -> None:
+    """The way that the conflict's own message names, step by step."""
+    two_patches.patch("0301", "Third", CONFLICT)
+    before = two_patches.patch_files()
+    assert f"./rig apply {SECOND}" in str(refused(two_patches).next_step)
+    assert two_patches.patch_files() == before
+    two_patches.apply(SECOND)
+    two_patches.replace("vllm/config.py", "'as it was before'", "2", SECOND)
+    two_patches.commit(message("0301", "Third"), SECOND)
+    assert f"written  patches/{SECOND}/{NAME}" in two_patches.refresh(SECOND)
+    two_patches.refresh()
+    two_patches.verify()
+    assert two_patches.refresh() == []
+
+
 def test_a_secondary_tree_must_carry_the_series(two_patches: Workshop) -> None:
     two_patches.apply(SECOND)
     two_patches.git("reset", "--quiet", "--hard", "HEAD~1", version=SECOND)

@@ -11,7 +11,8 @@ from rig.clean import clean
 from rig.errors import RigError
 from rig.pins import find_pin
 from rig.revision import read_revision
-from rig.series.apply import apply
+from rig.series.apply import apply, locked
+from rig.series.scratch import scratch_folder
 from tests.series.releases import PRIMARY, message
 from tests.series.workshop import Workshop
 
@@ -32,11 +33,37 @@ def test_clean_leaves_what_a_person_made(workshop: Workshop) -> None:
     assert sum(line.startswith("kept") for line in said) == 2
 
 
+def test_clean_waits_for_nobody_and_takes_nothing_from_a_running_command(
+    workshop: Workshop,
+) -> None:
+    tree = workshop.start()
+    with scratch_folder(workshop.layout, "verify") as scratch:
+        (scratch / "half").touch()
+        with pytest.raises(RigError, match="another command works there"):
+            clean(workshop.layout)
+        assert (scratch / "half").exists()
+    with locked(workshop.layout, PRIMARY), pytest.raises(RigError, match="another command"):
+        clean(workshop.layout)
+    assert tree.is_dir()
+
+
 def test_clean_removes_a_tree_without_edits(workshop: Workshop) -> None:
     tree = workshop.start()
     clean(workshop.layout)
     assert not tree.exists()
     assert clean(workshop.layout) == ["nothing to remove"]
+
+
+def test_a_pin_with_another_commit_is_refused_also_when_the_tree_is_there(
+    workshop: Workshop,
+) -> None:
+    workshop.start()
+    pin = workshop.layout.pins / f"{PRIMARY}.toml"
+    right = find_pin(workshop.layout, PRIMARY).commit
+    wrong = f"{right[:7]}{'0' if right[7] != '0' else '1'}{right[8:]}"
+    pin.write_text(pin.read_text().replace(right, wrong))
+    with pytest.raises(RigError, match=f"commit {right}, the pin says {wrong}"):
+        workshop.apply()
 
 
 @pytest.mark.parametrize(

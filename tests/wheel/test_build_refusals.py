@@ -70,6 +70,13 @@ REFUSALS: list[tuple[str, Callable[[Fabric], object], list[str]]] = [
         ["the field Name is not as the file name says"],
     ),
     (
+        "another Requires-Python than the pin's",
+        lambda f: setattr(
+            f, "metadata", f.metadata.replace("Requires-Python: >=3.10", "Requires-Python: >=3.9")
+        ),
+        ["it says Requires-Python >=3.9, the pin says >=3.10"],
+    ),
+    (
         "unexpected WHEEL",
         lambda f: setattr(f, "wheel_text", "Wheel-Version: 1.0\n\n"),
         ["WHEEL names no tag"],

@@ -172,6 +172,20 @@ def test_a_damaged_provenance_file(engine: Engine, change: Callable[[str], str],
     engine.refused(says)
 
 
+def test_a_provenance_file_that_is_no_text(engine: Engine) -> None:
+    path = engine.site / "vllm/rig_provenance.json"
+    data = bytearray(path.read_bytes())
+    data[data.index(b"platforms")] ^= 0x80
+    path.write_bytes(bytes(data))
+    engine.refused("changed after it was sealed")
+
+
+def test_a_provenance_file_that_is_gone(engine: Engine) -> None:
+    (engine.site / "vllm/rig_provenance.json").unlink()
+    text = engine.refused("what says which patches it carries is missing")
+    assert "--force-reinstall" in text
+
+
 def test_an_environment_without_vllm(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
     text = Engine(tmp_path / "bare").refused("vLLM is not installed")

@@ -30,7 +30,7 @@ from rig.series.applied import (
 from rig.series.listing import read_mails, series_digest
 from rig.series.lock import Lock, read_lock
 from rig.series.mailbox_apply import apply_mails
-from rig.series.pristine import PRISTINE_REF, make_pristine
+from rig.series.pristine import PRISTINE_REF, make_pristine, require_commit
 from rig.series.scratch import cannot_write, discard, held
 
 _STAMP = "rig-stamp.json"
@@ -169,6 +169,7 @@ def _is_current(layout: Layout, pin: Pin, tree: Path, lock: Lock) -> bool:
     if len(commits_of_series(git)) != len(read):
         return False
     mails = [m for _, m in read]
+    require_commit(git, pin)
     try:
         back = read_back(git, pin.version, stamp.series, mails)
     except RigError:  # git cannot read its own objects; there are no edits to lose

@@ -99,7 +99,7 @@ def _conflict(git: Git, said: str) -> RigError:
         f"{subject!r} conflicts with vLLM {version}",
         where=git.folder.name,
         detail=detail or said,
-        next_step=f"make it by hand for that pin first: `./rig apply {version}`, change its commit "
-        f"in build/vllm-{version}, `make refresh VLLM={version}`, then this again; "
-        "or let the pin skip it",
+        next_step=f"make it by hand for that pin first: `./rig apply {version}`, commit it or "
+        f"change its commit in build/vllm-{version}, `make refresh VLLM={version}`, then this "
+        "again; or let the pin skip it",
     )

@@ -136,9 +136,9 @@ def digest_of(texts: Iterable[tuple[str, str]]) -> str:
 
 def series_digest(layout: Layout, pin: Pin) -> str:
     """The digest of the texts that serve one pin: the same on every box that carries them."""
-    return digest_of(
-        (p.name, hashlib.sha256(p.path.read_bytes()).hexdigest()) for p in patches_for(layout, pin)
-    )
+    git = Git(layout.patches)
+    mails = [(p.name, read_mail(p.path, git)) for p in patches_for(layout, pin)]
+    return digest_of((name, mail.sha256) for name, mail in mails)
 
 
 def stray_files(layout: Layout) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -80,11 +81,22 @@ def make_pristine(layout: Layout, pin: Pin, folder: Path, expected_tree: str | N
             where=layout.shown(layout.lock(pin.version)),
             next_step="the sdist's digest was right, so the lock is not: restore it from git",
         )
-    version_file = git.run("show", "HEAD:vllm/_version.py").text
-    if f"'g{pin.commit[:7]}" not in version_file:
+    require_commit(git, pin)
+    return git
+
+
+def require_commit(git: Git, pin: Pin) -> None:
+    """Compare the pin's commit with the one that the release itself gives.
+
+    Raises:
+        RigError: they differ.
+    """
+    text = git.run("show", f"{PRISTINE_REF}:vllm/_version.py").text
+    found = re.search(r"^__commit_id__ = commit_id = '(g[0-9a-f]+)'$", text, re.MULTILINE)
+    given = found[1].removeprefix("g") if found else "none"
+    if not (pin.commit.startswith(given) or given.startswith(pin.commit)):
         raise RigError(
-            f"the release does not say that it was made from commit {pin.commit}",
+            f"the release says that it was made from commit {given}, the pin says {pin.commit}",
             where=f"vllm/_version.py of {pin.sdist.name}",
             next_step=f"correct `commit` in patches/pins/{pin.version}.toml",
         )
-    return git

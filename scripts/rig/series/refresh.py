@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
 from rig.console import console
@@ -24,6 +23,7 @@ from rig.series.export import Exported, export_commits
 from rig.series.listing import read_series
 from rig.series.lock import lock_text, read_lock, replace_file
 from rig.series.mail import PatchMail, read_mail
+from rig.series.order import in_order
 from rig.series.pristine import make_pristine
 from rig.series.scratch import scratch_folder
 from rig.series.series_text import series_text
@@ -81,11 +81,11 @@ def refresh(layout: Layout, version: str | None = None) -> list[str]:
             start_unproven(layout, pin)
         _require_committed(tree)
         exported = export_commits(tree)
-        _require_ascending(exported, layout.shown(tree))
         # One refresh at a time, of whichever pin: all write in patches/.
         with scratch_folder(layout, "refresh") as scratch:
             for leftover in layout.patches.rglob(".*.new"):
                 leftover.unlink()
+            exported = in_order(layout, pin, exported, scratch)
             if pin.role is Role.PRIMARY:
                 changes, chosen = _from_primary(layout, pin, exported, scratch)
             else:
@@ -112,16 +112,6 @@ def _require_committed(tree: Path) -> None:
             next_step="commit it (`git add -f` for files marked !!, which vLLM's .gitignore "
             "hides) or remove it",
         )
-
-
-def _require_ascending(exported: Sequence[Exported], where: str) -> None:
-    for before, after in pairwise(exported):
-        if after.mail.number <= before.mail.number:
-            raise RigError(
-                f"{after.name} comes after {before.name}: numbers must ascend, each used once",
-                where=where,
-                next_step="reorder the commits or change a Rig-Number trailer",
-            )
 
 
 def _from_primary(
@@ -229,6 +219,9 @@ def _from_secondary(
     """A secondary pin's own tree decides: what differs from the common text is an override."""
     names = {n[:4]: n for n in read_series(layout)}
     missing = sorted(set(names) - {e.mail.number for e in exported} - set(pin.skip))
+    # A new patch that conflicts here is made here first, before the primary pin is refreshed.
+    coming = {n: name for n, name in _names_in_primary_tree(layout).items() if n not in names}
+    names |= coming
     extra = sorted({e.mail.number for e in exported} - (set(names) - set(pin.skip)))
     if missing or extra:
         raise RigError(
@@ -252,9 +245,17 @@ def _from_secondary(
     scratch_git = make_pristine(layout, pin, scratch / f"vllm-{pin.version}", None)
     chosen = choose_texts(scratch_git, pin, wanted, common)
     _say(pin, chosen)
+    for number in sorted(coming.keys() & {e.mail.number for e in exported}):
+        console.print(f"next: `make refresh`, which brings {number} from the primary pin's tree")
     changes = Changes()
     changes.add(layout, pin, chosen)
     return changes, chosen
+
+
+def _names_in_primary_tree(layout: Layout) -> dict[str, str]:
+    """Number -> file name of the patches that the primary pin's tree holds as commits."""
+    tree = layout.tree(primary_pin(layout).version)
+    return {e.mail.number: e.name for e in export_commits(tree)} if tree.exists() else {}
 
 
 def _carried_texts(layout: Layout, pin: Pin) -> dict[str, bytes]:

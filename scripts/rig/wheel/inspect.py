@@ -54,7 +54,9 @@ def open_wheel(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except OSError as error:
         raise RigError(
-            f"cannot read the wheel: {first_line_of_os_error(error)}", where=path
+            f"cannot read the wheel: {first_line_of_os_error(error)}",
+            where=path,
+            next_step="name a wheel that is there; `make build` writes them into dist/",
         ) from error
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise RigError(f"the wheel is damaged: {error}", where=path, next_step=_DAMAGED) from error

@@ -46,7 +46,7 @@ if found:
     if spec is not None and spec.origin:
         report["package"] = os.path.dirname(os.path.dirname(os.path.realpath(spec.origin)))
     try:
-        with open(os.path.join(base, provenance_path), encoding="utf-8") as file:
+        with open(os.path.join(base, provenance_path), encoding="utf-8", errors="replace") as file:
             report["provenance"] = file.read()
         stated = json.loads(report["provenance"])
         names = [*stated["files"], *stated["removed"]]
@@ -170,6 +170,12 @@ def judge(python: Path, report: _Report, *, full: bool) -> InstalledEngine:
             next_step="remove that copy, or the editable installation that points to it",
         )
     where = report.folder / PROVENANCE_PATH
+    if report.provenance is None and "+rig." in version:
+        raise RigError(
+            f"vLLM {version} is installed, but what says which patches it carries is missing",
+            where=where,
+            next_step=f"do not start it; `{again}`",
+        )
     if report.provenance is None:
         raise RigError(
             f"vLLM {version} is installed, but it is not a rig build: it carries no patches",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -47,6 +48,19 @@ def rewrite_metadata(
     if not any(_is_torch(r, torch) for r in _requirements(headers)):
         raise _unexpected(f"there is no requirement torch=={torch}")
     return b"".join(headers) + body
+
+
+def require_python(data: bytes, pinned: str) -> None:
+    """Compare METADATA's Requires-Python with the pin's.
+
+    Raises:
+        RigError: they differ.
+    """
+    found = header_values(data, "Requires-Python")
+    if [SpecifierSet(f) for f in found] != [SpecifierSet(pinned)]:
+        raise _unexpected(
+            f"it says Requires-Python {', '.join(found) or 'nowhere'}, the pin says {pinned}"
+        )
 
 
 def _cpu_requirements(headers: list[bytes], torch: str) -> list[bytes]:

@@ -50,7 +50,11 @@ def parse_wheel_name(name: str) -> WheelName:
     try:
         _, version, build, _ = parse_wheel_filename(name)
     except (InvalidWheelFilename, InvalidVersion) as error:
-        raise RigError("this is not the name of a wheel", where=name) from error
+        raise RigError(
+            "this is not the name of a wheel",
+            where=name,
+            next_step="give it back the name that it was built or released under",
+        ) from error
     if build:
         raise RigError("the wheel's name has a build number", where=name)
     distribution, written, tag = name.removesuffix(".whl").split("-", 2)

@@ -11,6 +11,7 @@ from rig.series.applied import AppliedTree, ChangedFile
 from rig.wheel.archive import Member
 from rig.wheel.metadata import (
     header_values,
+    require_python,
     rewrite_metadata,
     rewrite_version_file,
     rewrite_wheel,
@@ -76,6 +77,7 @@ def plan_repack(
         ),
         f"{base.name.dist_info}/WHEEL": rewrite_wheel(base.wheel, name.tags),
     }
+    require_python(base.metadata, pin.python)
     removed = {f.path for f in scope.packaged if f.status == "D"}
     modes = {
         path: int(file.mode, 8)

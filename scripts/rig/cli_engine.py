@@ -1,0 +1,88 @@
+"""The commands that need the engine: rehearse, serve, absence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rig.cli import app, built_wheel
+from rig.console import out
+from rig.errors import RigError
+from rig.layout import Layout, layout_of_this_checkout
+from rig.pins import Flavour, Pin, find_pin, read_pins, this_arch
+
+
+class Executor(StrEnum):
+    """How vLLM's workers are started."""
+
+    RAY = "ray"
+    MP = "mp"
+
+
+@app.command()
+def rehearse(
+    version: Annotated[
+        str | None, typer.Argument(help="A release with a CPU wheel; the newest if absent.")
+    ] = None,
+    ranks: Annotated[int, typer.Option(help="Tensor parallel ranks: 1, 2 or 4.")] = 4,
+    executor: Annotated[
+        Executor, typer.Option(help="ray, or mp for vLLM's own processes.")
+    ] = Executor.RAY,
+) -> None:
+    """Build the CPU engine, serve a tiny model on four ranks, ask it about a photograph, stop."""
+    from rig.rehearsal.rehearse import rehearse as run_rehearsal
+
+    if ranks not in (1, 2, 4):
+        raise RigError(f"the tiny model has heads for 1, 2 or 4 ranks, not {ranks}")
+    layout = layout_of_this_checkout()
+    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
+    wheel = built_wheel(layout, pin, Flavour.CPU)
+    run_rehearsal(
+        layout, pin, wheel.path, ranks=ranks, executor="mp" if executor == "mp" else "ray"
+    )
+
+
+def _newest_with_cpu(layout: Layout) -> Pin:
+    """The newest pin that has a CPU engine for this machine."""
+    arch = this_arch()
+    for pin in read_pins(layout):
+        if arch in pin.wheels.get(Flavour.CPU, {}):
+            return pin
+    raise RigError(f"no pinned release has a CPU wheel for {arch}", next_step="see `./rig pins`")
+
+
+@app.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "help_option_names": [],
+    }
+)
+def serve(context: typer.Context) -> None:
+    """Serve a model on a private Ray cluster; what scripts/serve-*.sh call."""
+    from rig.launch.command import serve_main
+
+    raise typer.Exit(serve_main(context.args))
+
+
+@app.command("absence")
+def absence_command(
+    version: Annotated[
+        str | None, typer.Argument(help="A release with a CPU wheel; the newest if absent.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Patch numbers; all if absent.")] = None,
+) -> None:
+    """Show that each patch's tests pass, and that one of them fails without the patch."""
+    from rig.absence import absence
+    from rig.rehearsal.environment import engine_environment
+    from rig.series.apply import apply as apply_series
+
+    layout = layout_of_this_checkout()
+    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
+    wheel = built_wheel(layout, pin, Flavour.CPU)
+    environment = engine_environment(layout, pin, wheel.path)
+    tree = apply_series(layout, pin)
+    verdicts = absence(layout, tree, environment.python, environment.site_packages, only)
+    out.print(f"vLLM {pin.version}: {len(verdicts)} patches are missed by their tests when absent")
