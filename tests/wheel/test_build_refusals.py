@@ -11,7 +11,7 @@ from rig.errors import RigError
 from rig.pins import Arch, Flavour
 from rig.wheel.record import Row, row_of
 
-from .wheel_fabric import CHANGES, SOURCE, Fabric, read
+from .wheel_fabric import CHANGES, SOURCE, Fabric, metadata_text, read
 
 REFUSALS: list[tuple[str, Callable[[Fabric], object], list[str]]] = [
     (
@@ -71,9 +71,7 @@ REFUSALS: list[tuple[str, Callable[[Fabric], object], list[str]]] = [
     ),
     (
         "another Requires-Python than the pin's",
-        lambda f: setattr(
-            f, "metadata", f.metadata.replace("Requires-Python: >=3.10", "Requires-Python: >=3.9")
-        ),
+        lambda f: setattr(f, "metadata", metadata_text(f.flavour).replace(">=3.10", ">=3.9")),
         ["it says Requires-Python >=3.9, the pin says >=3.10"],
     ),
     (
