@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,15 +63,21 @@ class Exported:
 @contextmanager
 def export_repository(tree: Path) -> Iterator[Git]:
     """A bare repository without any configuration that sees the objects of `tree`."""
-    with tempfile.TemporaryDirectory(prefix="vllm-rig-export-") as folder:
-        git = Git(Path(folder))
+    # In the tree's own .git, where a killed run's is found and removed by the next one.
+    folder = tree / ".git" / "rig-export"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir()
+        git = Git(folder)
         git.run("init", "--quiet", "--bare", "--template=")
-        objects = Path(folder) / "objects" / "info"
+        objects = folder / "objects" / "info"
         objects.mkdir(exist_ok=True)
         (objects / "alternates").write_bytes(
             os.fsencode(tree.resolve() / ".git" / "objects") + b"\n"
         )
         yield git
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def patch_bytes(git: Git, commit: str) -> bytes:

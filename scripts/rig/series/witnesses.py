@@ -23,7 +23,7 @@ def find_quilt() -> str | None:
 def tree_by_am(git: Git, mails: Sequence[PatchMail]) -> str:
     """The tree that plain `git am` gives on the untouched release, one file at a time."""
     _back_to_release(git)
-    with tempfile.TemporaryDirectory(prefix="vllm-rig-am-") as folder:
+    with tempfile.TemporaryDirectory(prefix=".am-", dir=git.folder.parent) as folder:
         for mail in mails:
             path = Path(folder) / mail.name
             path.write_bytes(mail.raw)
@@ -49,7 +49,7 @@ def tree_by_quilt(git: Git, mails: Sequence[PatchMail], quilt: str) -> str:
     _back_to_release(git)
     if not mails:
         return git.line("write-tree")
-    with tempfile.TemporaryDirectory(prefix="vllm-rig-quilt-") as folder:
+    with tempfile.TemporaryDirectory(prefix=".quilt-", dir=git.folder.parent) as folder:
         patches = Path(folder)
         for mail in mails:
             (patches / mail.name).write_bytes(mail.raw)
