@@ -48,7 +48,7 @@ def make_engine(folder: Path) -> FakeEngine:
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> FakeEngine:
     """The fakes, complete."""
-    made = make_engine(tmp_path_factory.mktemp("engine environment") / "venv")
+    made = make_engine(tmp_path_factory.mktemp("engine-environment") / "venv")
     made.add_distribution("vllm", "9.9.9+rig.1.cpu")
     made.add_distribution("ray", "2.60.0")
     (made.site / "vllm").mkdir()
