@@ -37,20 +37,34 @@ def rehearse(
     if ranks not in (1, 2, 4):
         raise RigError(f"the tiny model has heads for 1, 2 or 4 ranks, not {ranks}")
     layout = layout_of_this_checkout()
-    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
+    pin = _pin_with_cpu(layout, version)
     wheel = built_wheel(layout, pin, Flavour.CPU)
     run_rehearsal(
         layout, pin, wheel.path, ranks=ranks, executor="mp" if executor == "mp" else "ray"
     )
 
 
-def _newest_with_cpu(layout: Layout) -> Pin:
-    """The newest pin that has a CPU engine for this machine."""
+def _pin_with_cpu(layout: Layout, version: str | None) -> Pin:
+    """The pin of a release, or the newest one, that has a CPU engine for this machine.
+
+    Raises:
+        RigError: it has none; names the pins that have one.
+    """
     arch = this_arch()
-    for pin in read_pins(layout):
-        if arch in pin.wheels.get(Flavour.CPU, {}):
-            return pin
-    raise RigError(f"no pinned release has a CPU wheel for {arch}", next_step="see `./rig pins`")
+    able = [pin for pin in read_pins(layout) if arch in pin.wheels.get(Flavour.CPU, {})]
+    if not able:
+        raise RigError(
+            f"no pinned release has a CPU wheel for {arch}", next_step="see `./rig pins`"
+        )
+    if not version:
+        return able[0]
+    pin = find_pin(layout, version)
+    if pin not in able:
+        raise RigError(
+            f"vLLM {pin.version} has no CPU wheel for {arch}: nothing can run without a GPU",
+            next_step=f"name one that has: {', '.join(p.version for p in able)}",
+        )
+    return pin
 
 
 @app.command(
@@ -80,7 +94,7 @@ def absence_command(
     from rig.series.apply import apply as apply_series
 
     layout = layout_of_this_checkout()
-    pin = find_pin(layout, version) if version else _newest_with_cpu(layout)
+    pin = _pin_with_cpu(layout, version)
     wheel = built_wheel(layout, pin, Flavour.CPU)
     environment = engine_environment(layout, pin, wheel.path)
     tree = apply_series(layout, pin)

@@ -15,11 +15,10 @@ import pytest
 from rig.launch.serve import RunningServer
 from rig.layout import Layout, layout_of_this_checkout
 from rig.pins import Flavour, Pin, find_pin, this_arch
-from rig.rehearsal.environment import EngineEnvironment, engine_environment
+from rig.rehearsal.environment import EngineEnvironment
 from rig.rehearsal.exchange import Answer, Question
-from rig.rehearsal.locks import locked
 from rig.rehearsal.photograph import photograph
-from rig.rehearsal.rehearse import served_without_trace
+from rig.rehearsal.rehearse import ready_environment, served_without_trace
 from rig.rehearsal.stage import make_model, oracle_answers, serve_options
 from rig.revision import read_revision
 from rig.series.apply import apply
@@ -76,12 +75,11 @@ def stage(
     """The engine of one release in its environment, a model, questions and right answers."""
     layout = layout_of_this_checkout()
     pin = find_pin(layout, request.param)
-    with locked(layout.build / "rehearsal.lock", "rehearsing"):
-        wheel = built_cpu_wheel(layout, pin)
-        environment = engine_environment(layout, pin, wheel)
+    wheel = built_cpu_wheel(layout, pin)
+    with ready_environment(layout, pin, wheel) as (environment, lock):
         folder = tmp_path_factory.mktemp("a stage")
         model = folder / "model"
-        digest = make_model(environment, model)
+        digest = make_model(environment, model, lock=lock)
         astronaut, chelsea, coffee = (
             photograph(environment.site_packages, name)
             for name in ("astronaut", "chelsea", "coffee")
@@ -94,7 +92,7 @@ def stage(
             "two images, swapped": Question(WHAT, (coffee, chelsea)),
             "text only": Question("Is there a photograph?"),
         }
-        answers = oracle_answers(environment, model, list(questions.values()))
+        answers = oracle_answers(environment, model, list(questions.values()), lock=lock)
         oracle = dict(zip(questions, answers, strict=True))
         yield Stage(wheel, environment, folder, model, digest, questions, oracle)
 

@@ -50,6 +50,10 @@ def test_our_options_are_taken_out_wherever_they_stand() -> None:
         (["--rig", "4x3090", "m", "--executor", "uni"], "--executor is 'uni'"),
         (["--rig", "4x3090", "m", "--python"], "--python needs a value"),
         (["--rig", "4x3090", "m", "--dry-run=yes"], "takes no value"),
+        (["--rig", "4x3090", "m", "--port", "99999"], "whole number, 1 to 65535"),
+        (["--rig", "4x3090", "m", "--ready-timeout", "nan"], "--ready-timeout is 'nan'"),
+        (["--rig", "4x3090", "m", "--ready-timeout=-1"], "--ready-timeout is '-1'"),
+        (["--rig", "4x3090", "m", "--ready-timeout", "soon"], "--ready-timeout is 'soon'"),
         (["--rig", "4x3090", "m", "-tp", "two"], "--tensor-parallel-size is 'two'"),
         (["--rig", "4x3090", "m", "--python", "/not/there"], "VLLM_RIG_PYTHON"),
     ],
@@ -132,6 +136,7 @@ def test_the_dry_run_is_what_serve_does(
 ) -> None:
     """The printed script, run by bash, calls the programs as `serving` does."""
     extra = ["--hf-overrides", '{"a b": "$HOME `x`"}', "--max-model-len", "512"]
+    options = replace(options, model="some/$RIG_RUN$PATH`id` model")
     argv = ["--rig", "2x3090", options.model, "--python", str(options.python), "--rehearse"]
     port = find_free_port()
     extra += ["--port", str(port)]

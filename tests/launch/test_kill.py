@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from rig.errors import RigError
+from rig.launch.keeper_client import KeeperLostError
 from rig.launch.plan import ServeOptions
 from rig.launch.processes import read_process
+from rig.launch.running import RANK_GONE_S
 from rig.launch.runs import RunState, recover_stale_runs
+from rig.launch.serve import plan_serve, serving
 
-from .checks import alive
+from .checks import alive, nothing
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -128,3 +132,64 @@ def test_when_even_the_keeper_is_killed_the_next_launch_cleans_up(
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
+
+
+def test_a_launcher_whose_keeper_is_killed_cleans_up_itself(
+    options: ServeOptions, runtime: Path, seen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "stubborn leak")
+    steps: list[str] = []
+    with (
+        pytest.raises(KeeperLostError),
+        serving(plan_serve(options), check_installation=nothing, progress=steps.append) as server,
+    ):
+        pids = server.pids()
+        state_of_run(runtime, 5)
+        engine = read_process(json.loads((seen / "vllm.json").read_text())["pid"])
+        assert engine is not None
+        os.kill(engine.parent, signal.SIGKILL)
+        while True:
+            server.check_alive()
+    assert pids and not [pid for pid in pids if alive(pid)]
+    assert not [p for p in (seen / "shared").read_text().split() if Path(p).exists()]
+    assert list(runtime.iterdir()) == []
+    assert any("removed 3 files in /dev/shm" in step for step in steps)
+    assert steps[-1].startswith("removed the run's folder")
+
+
+def test_a_rank_that_is_killed_is_named(
+    options: ServeOptions, seen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        pytest.raises(RigError) as caught,
+        serving(plan_serve(options), check_installation=nothing) as server,
+    ):
+        rank = server.ranks()[1]
+        server.check_alive()
+        os.kill(rank.pid, signal.SIGKILL)
+        while rank.pid in server.pids():
+            time.sleep(0.02)
+        server.check_alive()  # the engine may still say why
+        os.kill(json.loads((seen / "vllm.json").read_text())["pid"], signal.SIGTERM)
+        while True:
+            time.sleep(0.02)
+            server.check_alive()
+    assert f"killed by signal 15, after rank 1 (pid {rank.pid}) had ended" in caught.value.what
+
+
+def test_an_engine_that_does_not_miss_its_rank_is_given_up(
+    options: ServeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert RANK_GONE_S > 5
+    monkeypatch.setattr("rig.launch.running.RANK_GONE_S", 0.3)
+    with (
+        pytest.raises(RigError, match="ended, and the engine did not") as caught,
+        serving(plan_serve(options), check_installation=nothing) as server,
+    ):
+        rank = server.ranks()[0]
+        os.kill(rank.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            server.check_alive()
+    assert f"rank 0 (pid {rank.pid})" in caught.value.what

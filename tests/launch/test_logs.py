@@ -39,6 +39,7 @@ def test_who_spoke_when_is_taken_off(line: str, said: str) -> None:
         ("RuntimeError: Engine core initialization failed.", "Engine core initialization failed"),
         (f"{CORE}torch.OutOfMemoryError: CUDA out of memory.\n", "torch.OutOfMemoryError: CUDA"),
         (f"{CORE}ray.exceptions.RayActorError: the actor died\n", "RayActorError"),
+        ("[state-dump] \tgrpc_server.req.failed - 0, error: 3 total\nall is well\n", ""),
         ("x.py:1: FutureWarning: old\nall is well\n", ""),
     ],
 )

@@ -167,6 +167,52 @@ def test_what_cannot_be_served_is_refused(extra: tuple[str, ...]) -> None:
         plan(*extra)
 
 
+@pytest.mark.parametrize("port", ["65536", "99999", "0"])
+def test_a_port_that_does_not_exist_is_refused(port: str) -> None:
+    with pytest.raises(RigError) as caught:
+        plan("--port", port)
+    assert caught.value.next_step == "give a whole number, 1 to 65535"
+
+
+@pytest.mark.parametrize("name", ["--host", "--hos", "--ho"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_shortened_host_opens_the_box_as_the_whole_word_does(name: str, joined: bool) -> None:
+    made = plan(*([f"{name}=0.0.0.0"] if joined else [name, "0.0.0.0"]))
+    assert made.host == "0.0.0.0"
+    assert "--host" not in made.vllm_arguments or name == "--host"
+    assert any("--api-key" in sentence for sentence in made.conflicts)
+
+
+def test_a_shortened_port_is_the_port() -> None:
+    assert plan("--por", "18001").port == plan("--por=18001").port == 18001
+    assert plan("--po", "18001").port == 8000  # vLLM refuses it: --pooler-config begins so as well
+
+
+def test_ranks_without_ray_on_cpus_do_not_need_a_numa_node_each() -> None:
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    assert plan(rehearse=True, executor="mp").engine_environment[name] == "nobind"
+    assert name not in plan("-tp", "1", rehearse=True, executor="mp").engine_environment
+    assert name not in plan(rehearse=True).engine_environment
+    assert name not in plan(executor="mp").engine_environment
+
+
+def test_what_ranks_without_ray_leave_in_tmpdir_goes_with_the_run() -> None:
+    made = plan(executor="mp", inherited={"TMPDIR": "/elsewhere"})
+    assert made.engine_environment["TMPDIR"] == "$RIG_RUN"
+    assert "TMPDIR" not in plan().engine_environment
+
+
+def test_markers_in_the_model_or_in_a_value_are_not_filled_in() -> None:
+    made = replace(plan(), options=replace(OPTIONS, model="x$RIG_RUN"))
+    filled = made.filled({"$RIG_RUN": "/run", "$PATH": "/a:$RIG_RUN"})
+    assert filled.vllm_arguments[0] == filled.engine_command[2] == "x$RIG_RUN"
+    assert filled.engine_environment["PATH"] == "/e/bin:/a:$RIG_RUN"
+    longer = replace(made, ray_environment={"X": "$RIG_RUNNER"}).filled({"$RIG_RUN": "/run"})
+    assert longer.ray_environment["X"] == "$RIG_RUNNER"
+    with pytest.raises(RigError, match="name of a variable of these tools"):
+        plan_serve(replace(OPTIONS, python=Path("/e$PATH/bin/python")), {})
+
+
 def test_a_model_is_needed() -> None:
     with pytest.raises(RigError, match="no model"):
         plan_serve(replace(OPTIONS, model="--port"), {})

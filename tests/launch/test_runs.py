@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from rig.errors import RigError
+from rig.launch import runs
+from rig.launch.keeper_client import KeeperClient
 from rig.launch.processes import boot_id, descendants, is_alive, pid_namespace, read_process
 from rig.launch.runs import (
     MARK_VARIABLE,
+    RUNTIME_VARIABLE,
     Run,
     RunState,
     recover_stale_runs,
@@ -51,6 +55,27 @@ def test_a_run_is_private_under_any_umask(runtime: Path, umask: int) -> None:
     assert oct(run.folder.stat().st_mode & 0o777) == "0o700"
     run.remove()
     assert not run.folder.exists()
+
+
+def test_a_run_that_has_no_room_leaves_nothing(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(runs, "_write_private", full)
+    with pytest.raises(OSError, match="No space left"):
+        Run(runtime)
+    assert list(runtime.iterdir()) == []
+
+
+def test_a_keeper_says_why_it_cannot_make_its_folder(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RigError, match="No such file or directory") as caught:
+        KeeperClient(tmp_path / "none")
+    assert RUNTIME_VARIABLE in str(caught.value.next_step)
+    assert capfd.readouterr().err == ""
 
 
 def test_ray_fits_into_the_longest_runtime_folder(tmp_path: Path) -> None:

@@ -171,6 +171,10 @@ def test_without_ray(options: ServeOptions, runtime: Path, seen: Path) -> None:
     with serving(plan, check_installation=nothing) as server:
         assert server.version() == "9.9.9+rig.1.cpu"
         assert not (seen / "ray.json").exists()
+        environment = seen_of(seen, "vllm")["environment"]
+        assert isinstance(environment, dict)
+        assert Path(environment["TMPDIR"]).parent == runtime
+        assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
         pids = server.pids()
     assert_clean(server, runtime, pids)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rig.errors import RigError
+from rig.launch.limits import open_files_to_allow
 from rig.launch.plan import ServeOptions
 from rig.launch.serve import plan_serve, serving
 
@@ -155,3 +157,68 @@ def test_gpus_are_asked_for_when_it_is_no_rehearsal(
         serving(plan_serve(replace(options, rehearse=False)), check_installation=nothing),
     ):
         pytest.fail("served on too few GPUs")
+
+
+@pytest.mark.parametrize("model", ["/not/there", "./none", "../none", "~/none", "~"])
+def test_a_folder_that_is_not_there_is_refused_before_anything_starts(
+    options: ServeOptions, seen: Path, model: str
+) -> None:
+    with (
+        pytest.raises(RigError, match="the model's folder is not there") as caught,
+        serving(plan_serve(replace(options, model=model)), check_installation=nothing),
+    ):
+        pytest.fail("served a model that is not there")
+    assert caught.value.where == model
+    assert not (seen / "ray.json").exists()
+
+
+def test_a_log_folder_that_cannot_be_made(
+    options: ServeOptions, runtime: Path, seen: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    plan = plan_serve(replace(options, log_folder=tmp_path / "file" / "logs"))
+    with (
+        pytest.raises(RigError, match="the folder for logs cannot be made") as caught,
+        serving(plan, check_installation=nothing),
+    ):
+        pytest.fail("served without logs")
+    assert "--log-folder" in str(caught.value.next_step)
+    assert not (seen / "ray.json").exists()
+
+
+def test_the_engine_may_open_more_files_than_the_shell(
+    options: ServeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        with serving(plan_serve(options), check_installation=nothing) as server:
+            limits = [Path(f"/proc/{pid}/limits").read_text() for pid in server.pids()]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1024, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    lines = [line for text in limits for line in text.splitlines() if line.startswith("Max open")]
+    assert lines and {int(line.split()[3]) for line in lines} == {min(hard, 65536)}
+
+
+@pytest.mark.parametrize(
+    "limits, allowed",
+    [((1024, 8192), (8192, 8192)), ((1024, -1), (65536, -1)), ((-1, -1), (-1, -1))],
+)
+def test_the_limit_of_open_files(
+    limits: tuple[int, int], allowed: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    assert open_files_to_allow() == allowed
+
+
+def test_too_few_open_files_are_refused_before_anything_starts(
+    options: ServeOptions, seen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 2048))
+    with (
+        pytest.raises(RigError, match="may open 2048 files here and 4096 are needed"),
+        serving(plan_serve(options), check_installation=nothing),
+    ):
+        pytest.fail("served with too few files")
+    assert not (seen / "ray.json").exists()

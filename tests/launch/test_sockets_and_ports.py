@@ -48,5 +48,5 @@ def test_a_reserved_port_is_refused_to_others_and_free_for_the_server() -> None:
 
 
 def test_an_address_of_another_box_is_refused() -> None:
-    with pytest.raises(RigError, match=r"not free on 192\.0\.2\.1"):
+    with pytest.raises(RigError, match=r"192\.0\.2\.1 is not an address of this box"):
         reserve_port("192.0.2.1", 8000)

@@ -1,19 +1,16 @@
 """The engine's environment: what is done, when, and what survives a kill.
 
-Most tests replace the commands by a `Recorder`, which leaves what they would leave. The last
-ones run the real `venv` and the real pip, on small wheels made here.
+The commands are replaced by a `Recorder`, which leaves what they would leave.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +21,7 @@ from rig.errors import RigError
 from rig.layout import Layout
 from rig.pins import Pin
 from rig.rehearsal.environment import (
+    EngineEnvironment,
     Stamp,
     Work,
     engine_environment,
@@ -33,57 +31,10 @@ from rig.rehearsal.environment import (
     work_to_do,
 )
 
-VERSION = "0.32.0"
+from .conftest import VERSION, rig_wheel
+
 STAMP = Stamp(folder="/a", python="CPython 3.11", packages="p", wheel="w", shim="s")
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    root = tmp_path / "checkout"
-    (root / "requirements").mkdir(parents=True)
-    (root / "requirements" / f"engine-{VERSION}.in").write_text("ray==2.60.0\n")
-    (root / "requirements" / f"engine-{VERSION}.txt").write_text("ray==2.60.0\ntorch==2.13.0\n")
-    return Layout(root, tmp_path / "cache")
-
-
-@pytest.fixture
-def pin() -> Pin:
-    digest = "0" * 64
-    wheel = {"name": f"vllm-{VERSION}-cp38-abi3-linux_x86_64.whl", "sha256": digest}
-    return Pin.model_validate(
-        {
-            "version": VERSION,
-            "role": "secondary",
-            "commit": "5df63a720",
-            "python": ">=3.11",
-            "torch": "2.13.0",
-            "sdist": {"name": f"vllm-{VERSION}.tar.gz", "sha256": digest},
-            "wheels": {"cuda": {"x86_64": wheel}},
-        }
-    )
-
-
-def wheel_of(folder: Path, name: str, version: str, *requires: str, body: str = "") -> Path:
-    """A small wheel that pip installs."""
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}/__init__.py": body,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        + "".join(f"Requires-Dist: {r}\n" for r in requires),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    files[f"{info}/RECORD"] = "".join(f"{f},,\n" for f in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(path, "w") as archive:
-        for file, text in files.items():
-            archive.writestr(file, text)
-    return path
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
-    return wheel_of(tmp_path, "vllm", f"{VERSION}+rig.1.cpu", "torch==2.13.0", body="build = 1\n")
 
 
 class Recorder:
@@ -111,7 +62,14 @@ class Recorder:
             return "venv"
         if "pip" in command:
             return "wheel" if "--no-deps" in command else "all"
-        return "check"
+        raise AssertionError(command)
+
+    def check(self, folder: Path, version: str) -> str | None:
+        self.done.append("check")
+        return "broken" if self.fail == "check" else None
+
+    def make(self, layout: Layout, pin: Pin, wheel: Path) -> EngineEnvironment:
+        return engine_environment(layout, pin, wheel, run=self, check=self.check)
 
 
 def test_nothing_is_done_when_nothing_changed() -> None:
@@ -137,8 +95,8 @@ def test_the_first_call_makes_it_and_the_second_only_looks(
     layout: Layout, pin: Pin, wheel: Path
 ) -> None:
     first, second = Recorder(), Recorder()
-    environment = engine_environment(layout, pin, wheel, run=first)
-    assert engine_environment(layout, pin, wheel, run=second) == environment
+    environment = first.make(layout, pin, wheel)
+    assert second.make(layout, pin, wheel) == environment
     assert first.done == ["venv", "all", "check"]
     assert second.done == ["check"]
     assert environment.version == f"{VERSION}+rig.1.cpu"
@@ -149,58 +107,78 @@ def test_the_first_call_makes_it_and_the_second_only_looks(
 def test_another_wheel_is_installed_alone(
     layout: Layout, pin: Pin, wheel: Path, tmp_path: Path
 ) -> None:
-    engine_environment(layout, pin, wheel, run=Recorder())
+    Recorder().make(layout, pin, wheel)
     (tmp_path / "next").mkdir()
-    other = wheel_of(tmp_path / "next", "vllm", f"{VERSION}+rig.2.cpu")
+    other = rig_wheel(tmp_path / "next", 2)
     again = Recorder()
-    assert engine_environment(layout, pin, other, run=again).version == f"{VERSION}+rig.2.cpu"
+    assert again.make(layout, pin, other).version == f"{VERSION}+rig.2.cpu"
     assert again.done == ["wheel", "check"]
 
 
 def test_other_requirements_make_it_afresh(layout: Layout, pin: Pin, wheel: Path) -> None:
-    engine_environment(layout, pin, wheel, run=Recorder())
+    Recorder().make(layout, pin, wheel)
     versions = layout.root / "requirements" / f"engine-{VERSION}.txt"
     versions.write_text("ray==2.60.0\n")
     again = Recorder()
-    engine_environment(layout, pin, wheel, run=again)
+    again.make(layout, pin, wheel)
     assert again.done == ["venv", "all", "check"]
 
 
-def test_one_that_no_longer_answers_is_made_afresh(layout: Layout, pin: Pin, wheel: Path) -> None:
-    engine_environment(layout, pin, wheel, run=Recorder())
+class Damaged(Recorder):
+    """Finds an environment damaged at the first look."""
 
-    class Broken(Recorder):
-        def __call__(self, command: Sequence[str], log: Path, lock: int) -> None:
-            broken = not self.done
-            super().__call__(command, log, lock)
-            if broken:
-                raise RigError("no vllm in it")
+    def __init__(self, damage: str) -> None:
+        super().__init__()
+        self.damage = damage
 
-    again = Broken()
-    engine_environment(layout, pin, wheel, run=again)
+    def check(self, folder: Path, version: str) -> str | None:
+        first = "check" not in self.done
+        super().check(folder, version)
+        return self.damage if first else None
+
+
+def test_one_that_is_damaged_says_so_and_is_made_afresh(
+    layout: Layout, pin: Pin, wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Recorder().make(layout, pin, wheel)
+
+    again = Damaged("missing: vllm/a.py")
+    again.make(layout, pin, wheel)
     assert again.done == ["check", "venv", "all", "check"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is damaged (missing: vllm/a.py); it is made anew" in said
+
+
+def test_one_that_a_new_wheel_does_not_mend_is_made_afresh(
+    layout: Layout, pin: Pin, wheel: Path, tmp_path: Path
+) -> None:
+    Recorder().make(layout, pin, wheel)
+    (tmp_path / "next").mkdir()
+    again = Damaged("missing: torch/a.py")
+    again.make(layout, pin, rig_wheel(tmp_path / "next", 2))
+    assert again.done == ["wheel", "check", "venv", "all", "check"]
 
 
 @pytest.mark.parametrize("fail", ["venv", "all", "check"])
 def test_after_a_failure_it_starts_afresh(layout: Layout, pin: Pin, wheel: Path, fail: str) -> None:
     with pytest.raises(RigError):
-        engine_environment(layout, pin, wheel, run=Recorder(fail))
+        Recorder(fail).make(layout, pin, wheel)
     assert read_stamp(environment_folder(layout, pin)) is None
     again = Recorder()
-    engine_environment(layout, pin, wheel, run=again)
+    again.make(layout, pin, wheel)
     assert again.done == ["venv", "all", "check"]
 
 
 def test_a_renewal_that_fails_trusts_nothing_afterwards(
     layout: Layout, pin: Pin, wheel: Path, tmp_path: Path
 ) -> None:
-    engine_environment(layout, pin, wheel, run=Recorder())
+    Recorder().make(layout, pin, wheel)
     (tmp_path / "next").mkdir()
-    other = wheel_of(tmp_path / "next", "vllm", f"{VERSION}+rig.2.cpu")
+    other = rig_wheel(tmp_path / "next", 2)
     with pytest.raises(RigError):
-        engine_environment(layout, pin, other, run=Recorder("wheel"))
+        Recorder("wheel").make(layout, pin, other)
     again = Recorder()
-    engine_environment(layout, pin, wheel, run=again)
+    again.make(layout, pin, wheel)
     assert again.done == ["venv", "all", "check"]
 
 
@@ -208,7 +186,7 @@ def test_a_renewal_that_fails_trusts_nothing_afterwards(
 def test_a_stamp_that_cannot_be_read_is_none(
     layout: Layout, pin: Pin, wheel: Path, stamp: str
 ) -> None:
-    folder = engine_environment(layout, pin, wheel, run=Recorder()).folder
+    folder = Recorder().make(layout, pin, wheel).folder
     (folder / "rig-stamp.json").write_text(stamp)
     assert read_stamp(folder) is None
 
@@ -218,7 +196,7 @@ def test_a_pin_without_requirements_says_which_have_some(
 ) -> None:
     other = pin.model_copy(update={"version": "0.33.0"})
     with pytest.raises(RigError, match=r"no engine environment for vLLM 0\.33\.0") as caught:
-        engine_environment(layout, other, wheel, run=Recorder())
+        Recorder().make(layout, other, wheel)
     assert VERSION in str(caught.value)
 
 
@@ -269,84 +247,8 @@ def test_after_a_kill_the_next_call_waits_for_the_orphan_and_heals(
             super().__call__(command, log, lock)
 
     again = Looks()
-    engine_environment(layout, pin, wheel, run=again)
+    again.make(layout, pin, wheel)
     assert again.done == ["venv", "all", "check"]
-
-
-@pytest.fixture
-def only_local_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Has pip see a folder of small wheels and nothing else."""
-    folder = tmp_path / "small wheels"
-    folder.mkdir()
-    for name, version in (("torch", "2.13.0"), ("torch", "2.14.0"), ("ray", "2.60.0")):
-        wheel_of(folder, name, version)
-    for name in [n for n in os.environ if n.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", folder.as_uri())
-    return folder
-
-
-def seen_by(python: Path, code: str) -> object:
-    done = subprocess.run(
-        [str(python), "-I", "-c", f"import json; {code}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return json.loads(done.stdout)
-
-
-def test_the_real_pip_makes_it_and_renews_the_wheel_alone(
-    layout: Layout, pin: Pin, wheel: Path, tmp_path: Path, only_local_wheels: Path
-) -> None:
-    environment = engine_environment(layout, pin, wheel)
-    torch = "from importlib.metadata import version; print(json.dumps(version('torch')))"
-    build = "import vllm; print(json.dumps(vllm.build))"
-    assert seen_by(environment.python, torch) == "2.13.0"
-    assert seen_by(environment.python, build) == 1
-
-    # Renewing needs neither an index nor the wheels that it was made of.
-    for small in only_local_wheels.iterdir():
-        small.unlink()
-    (tmp_path / "next").mkdir()
-    requires = "torch==2.13.0"
-    body = "build = 2\n"
-    same_version = wheel_of(
-        tmp_path / "next", "vllm", wheel.name.split("-")[1], requires, body=body
-    )
-    assert engine_environment(layout, pin, same_version).folder == environment.folder
-    assert seen_by(environment.python, build) == 2
-
-
-def test_a_package_that_is_not_to_be_had_shows_the_end_of_the_log(
-    layout: Layout, pin: Pin, wheel: Path, only_local_wheels: Path
-) -> None:
-    (only_local_wheels / "ray-2.60.0-py3-none-any.whl").unlink()
-    with pytest.raises(RigError) as caught:
-        engine_environment(layout, pin, wheel)
-    said = str(caught.value)
-    assert "Cannot install ray==2.60.0" in said
-    assert "engine-0.32.0-cpu.log" in said
-    assert "connect to a package index" in said
-
-
-def test_variables_that_mislead_pip_are_not_passed_on(
-    layout: Layout,
-    pin: Pin,
-    wheel: Path,
-    only_local_wheels: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("PIP_USER", "1")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    environment = engine_environment(layout, pin, wheel)
-    assert (environment.site_packages / "vllm" / "__init__.py").is_file()
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_it_lies_outside_a_checkout_from_which_ray_could_not_run(
@@ -355,7 +257,7 @@ def test_it_lies_outside_a_checkout_from_which_ray_could_not_run(
     spaced = tmp_path / "a checkout"
     shutil.copytree(layout.root, spaced)
     moved = replace(layout, root=spaced)
-    environment = engine_environment(moved, pin, wheel, run=Recorder())
+    environment = Recorder().make(moved, pin, wheel)
     assert environment.folder.is_relative_to(layout.cache)
     other = replace(layout, root=tmp_path / "another checkout")
     assert environment_folder(other, pin) != environment.folder

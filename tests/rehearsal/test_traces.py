@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -69,7 +70,7 @@ def test_a_process_of_the_environment_is_seen_until_it_ends(library: Path, shm: 
     before = traces(library.parent, shm=shm)
     with running(MAPS, library) as process:
         (seen,) = traces(library.parent, shm=shm).processes - before.processes
-        assert seen.startswith(f"{process.pid} (")
+        assert str(seen).startswith(f"{process.pid} (")
     assert traces(library.parent, shm=shm).processes <= before.processes
 
 
@@ -147,3 +148,91 @@ def test_a_process_that_still_runs_remains(library: Path) -> None:
     with running(MAPS, library) as process:
         (left,) = what_remains(library.parent, before, [], patience=0.3).ours
         assert left.startswith(f"process {process.pid} (")
+
+
+STARTS_ONE = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[2].split("|")])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@contextmanager
+def adopted(library: Path, *words: str) -> Iterator[int]:
+    """A process that maps the library, below one with these words that nobody here started."""
+    orphan = '"$@" & echo parent $!'
+    command = [sys.executable, "-c", STARTS_ONE, MAPS, str(library), *words]
+    with subprocess.Popen(["sh", "-c", orphan, "sh", *command], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        said = [shell.stdout.readline().decode().split() for _ in range(3)]
+        shell.wait(10)
+        (child,) = (int(words[0]) for words in said if words[0].isdigit())
+        (parent,) = (int(words[1]) for words in said if words[0] == "parent")
+        try:
+            yield child
+        finally:
+            for pid in (child, parent):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_serve_that_another_run_started_meanwhile_is_not_ours(library: Path) -> None:
+    before = traces(library.parent)
+    with adopted(library, "-m", "rig.launch.keeper") as child:
+        assert child in {seen.pid for seen in traces(library.parent).processes}
+        assert not traces(library.parent, before=before).processes
+        assert what_remains(library.parent, before, [], patience=0.3).ours == ()
+
+
+def test_what_nobody_keeps_remains(library: Path) -> None:
+    before = traces(library.parent)
+    with adopted(library, "serve") as child:
+        (left,) = what_remains(library.parent, before, [], patience=0.3).ours
+        assert left.startswith(f"process {child} (")
+
+
+def test_what_is_below_a_keeper_of_this_process_remains(library: Path) -> None:
+    before = traces(library.parent)
+    command = [sys.executable, "-c", STARTS_ONE, MAPS, str(library), "-m", "rig.launch.keeper"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        said = {keeper.stdout.readline().decode().strip() for _ in range(2)}
+        (child,) = (int(word) for word in said - {"ready"})
+        try:
+            (left,) = what_remains(library.parent, before, [], patience=0.3).ours
+            assert left.startswith(f"process {child} (")
+        finally:
+            os.kill(child, signal.SIGKILL)
+            keeper.kill()
+
+
+FORKS = """
+import mmap, os, sys, time
+file = open(sys.argv[1], "r+b")
+kept = mmap.mmap(file.fileno(), 0)
+print("ready", flush=True)
+sys.stdin.readline()
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_process_that_was_there_before_starts_is_not_ours(library: Path) -> None:
+    command = [sys.executable, "-c", FORKS, str(library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as older:
+        assert older.stdin is not None
+        assert older.stdout is not None
+        assert older.stdout.readline() == b"ready\n"
+        before = traces(library.parent)
+        older.stdin.write(b"\n")
+        older.stdin.flush()
+        child = int(older.stdout.readline())
+        try:
+            assert child in {seen.pid for seen in traces(library.parent).processes}
+            assert what_remains(library.parent, before, [], patience=0.3).ours == ()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            older.kill()

@@ -227,7 +227,7 @@ def test_a_damaged_sdist_in_the_cache_is_found(two_patches: Workshop) -> None:
 def test_a_pin_with_the_wrong_commit(workshop: Workshop) -> None:
     path = workshop.layout.pins / f"{PRIMARY}.toml"
     path.write_text(path.read_text().replace('commit = "', 'commit = "abc'))
-    with pytest.raises(RigError, match="made from commit abc"):
+    with pytest.raises(RigError, match="the pin says abc"):
         workshop.refresh()
 
 

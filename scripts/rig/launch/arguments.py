@@ -12,6 +12,8 @@ from rig.errors import RigError
 
 # A shorter beginning of a name would be ambiguous for vLLM's parser as well.
 _SHORTEST_ABBREVIATION = len("--tensor-p")
+# Where much less is enough, as vLLM 0.31 to 0.33 have no other option that begins so.
+_SHORTER = {"--host": len("--ho"), "--port": len("--por")}
 
 
 def _name_and_value(argument: str) -> tuple[str, str | None]:
@@ -26,7 +28,8 @@ def _names(argument: str, option: str, aliases: Sequence[str]) -> bool:
     name, _ = _name_and_value(argument)
     if name == option or name in aliases:
         return True
-    return len(name) >= _SHORTEST_ABBREVIATION and option.startswith(name)
+    least = _SHORTER.get(option, _SHORTEST_ABBREVIATION)
+    return len(name) >= least and option.startswith(name)
 
 
 def has_option(arguments: Sequence[str], option: str, *aliases: str) -> bool:
@@ -57,12 +60,12 @@ def value_of(arguments: Sequence[str], option: str, *aliases: str) -> str | None
 
 
 def whole_number_of(
-    arguments: Sequence[str], option: str, *aliases: str, least: int = 1
+    arguments: Sequence[str], option: str, *aliases: str, least: int = 1, most: int | None = None
 ) -> int | None:
     """The value of an option that counts something, or None if it was not given.
 
     Raises:
-        RigError: it is not a whole number, or smaller than `least`.
+        RigError: it is not a whole number, smaller than `least`, or larger than `most`.
     """
     text = value_of(arguments, option, *aliases)
     if text is None:
@@ -71,6 +74,7 @@ def whole_number_of(
         number = int(text)
     except ValueError:
         number = least - 1
-    if number < least:
-        raise RigError(f"{option} is {text!r}", next_step=f"give a whole number, {least} or more")
+    if number < least or (most is not None and number > most):
+        span = f"{least} or more" if most is None else f"{least} to {most}"
+        raise RigError(f"{option} is {text!r}", next_step=f"give a whole number, {span}")
     return number

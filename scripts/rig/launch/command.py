@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -130,7 +131,12 @@ def options_of(line: CommandLine, rig_name: str | None) -> ServeOptions:
     try:
         timeout_s = float(line.values.get("--ready-timeout", "600"))
     except ValueError:
-        raise UsageError("--ready-timeout is not a number of seconds") from None
+        timeout_s = math.nan
+    if not math.isfinite(timeout_s) or timeout_s <= 0:
+        raise UsageError(
+            f"--ready-timeout is {line.values['--ready-timeout']!r}",
+            next_step="give a number of seconds greater than 0",
+        )
     name = time.strftime("serve-%Y%m%d-%H%M%S-") + str(os.getpid())
     folder = line.values.get("--log-folder")
     return ServeOptions(

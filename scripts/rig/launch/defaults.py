@@ -10,6 +10,8 @@ from rig.launch.arguments import has_option
 
 LOOPBACK = "127.0.0.1"
 
+Kind = Literal["environment", "argument", "ray", "removed", "conflict"]
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -22,7 +24,7 @@ class Reason:
         why: one sentence.
     """
 
-    kind: Literal["environment", "argument", "ray", "removed", "conflict"]
+    kind: Kind
     subject: str
     why: str
 
@@ -91,9 +93,17 @@ def engine_variables(wish: Wish, reasons: list[Reason]) -> dict[str, str]:
     table: dict[str, tuple[str, str]] = {
         "PATH": (f"{wish.programs}:$PATH", "the environment's own programs (ninja) are found"),
     }
+    if not wish.ray:
+        table["TMPDIR"] = (
+            "$RIG_RUN",
+            "the file where the ranks meet goes with the run",
+        )
     if wish.rehearse:
         table["VLLM_CPU_KVCACHE_SPACE"] = ("1", "GiB of KV cache per rank in host memory")
         table["HF_HUB_OFFLINE"] = ("1", "a rehearsal downloads nothing")
+        if not wish.ray and wish.devices > 1:
+            numa = "one NUMA node cannot give each rank its own"
+            table["VLLM_CPU_OMP_THREADS_BIND"] = ("nobind", numa)
     else:
         order = "devices are numbered by slot, the same for CUDA, NVML and `nvidia-smi`"
         table["CUDA_DEVICE_ORDER"] = ("PCI_BUS_ID", order)
@@ -106,7 +116,8 @@ def engine_variables(wish: Wish, reasons: list[Reason]) -> dict[str, str]:
     added: dict[str, str] = {}
     for name, (value, why) in table.items():
         told_value = wish.inherited.get(name)
-        if name != "PATH" and told_value is not None and told_value != value:
+        ours = name in ("PATH", "TMPDIR")
+        if not ours and told_value is not None and told_value != value:
             why = f"{name}={told_value} from your environment wins over {value}"
             reasons.append(Reason("conflict", name, why))
             continue
@@ -168,7 +179,6 @@ def ray_arguments(wish: Wish, reasons: list[Reason]) -> tuple[str, ...]:
         ("--block", "stays in front, so that its processes end with it"),
         ("--port=0", "a free port, so that clusters do not meet"),
         (f"--node-ip-address={LOOPBACK}", "not reachable from outside"),
-        ("--ray-client-server-port=$RIG_RAY_CLIENT_PORT", "Ray's default, 10001, is one per box"),
         (f"--num-gpus={wish.devices}", "one device per rank"),
         ("--include-dashboard=false", "a web server that nobody asked for"),
         ("--disable-usage-stats", "nothing is reported to anyone"),
@@ -179,6 +189,10 @@ def ray_arguments(wish: Wish, reasons: list[Reason]) -> tuple[str, ...]:
         (
             "--temp-dir=$RIG_RUN/r",
             "goes with the run; short, as socket paths have 107 bytes",
+        ),
+        (
+            "--ray-client-server-port=$RIG_RAY_CLIENT_PORT",
+            "Ray's default, 10001, is one per box; left out without grpc: Ray would refuse it",
         ),
     ]
     for argument, why in table:

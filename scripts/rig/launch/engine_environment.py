@@ -163,6 +163,21 @@ def require_rig_build(python: Path) -> object:
     return installed
 
 
+def require_model(model: str) -> None:
+    """Raise RigError if the model can only be a folder and is not there.
+
+    vLLM itself says so late, after all else has started, and then in terms of the hub.
+    """
+    is_path = model.startswith(("/", "./", "../", "~")) or model in (".", "..")
+    if is_path and not Path(model).exists():
+        expanded = " (only a shell expands ~)" if model.startswith("~") else ""
+        raise RigError(
+            f"the model's folder is not there{expanded}",
+            where=model,
+            next_step="give a folder that is there, or a Hugging Face name like owner/model",
+        )
+
+
 def require_gpus(wanted: int) -> None:
     """Check that the driver shows at least this many GPUs to this process.
 

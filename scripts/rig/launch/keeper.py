@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rig.launch.limits import raise_open_files
 from rig.launch.processes import Process, descendants, read_process
 from rig.launch.runs import MARK_VARIABLE, Run
 from rig.launch.shared_memory import inodes, remove_unused, used_by
@@ -246,7 +247,13 @@ class Keeper:
 
 def main() -> None:
     runtime, launcher, patience_s = sys.argv[1:]
-    Keeper(Path(runtime), int(launcher), float(patience_s)).serve()
+    raise_open_files()  # the children inherit it
+    try:
+        keeper = Keeper(Path(runtime), int(launcher), float(patience_s))
+    except OSError as error:
+        print(json.dumps({"error": f"{error.strerror}: {error.filename or runtime}"}), flush=True)
+        sys.exit(1)
+    keeper.serve()
 
 
 if __name__ == "__main__":

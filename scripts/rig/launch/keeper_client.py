@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rig.errors import RigError
+from rig.launch.runs import RUNTIME_VARIABLE
 
 _SCRIPTS = Path(__file__).resolve().parents[2]
 
@@ -40,6 +41,10 @@ class StopReport:
     processes: int
     removed: tuple[str, ...]
     left: tuple[str, ...]
+
+
+class KeeperLostError(RigError):
+    """The keeper ended without its report: what it kept is still there."""
 
 
 class KeeperClient:
@@ -71,7 +76,14 @@ class KeeperClient:
         )
         self.report: StopReport | None = None
         try:
-            self.run_folder = Path(self._read()["run"])
+            answer = self._read()
+            if "error" in answer:
+                raise RigError(
+                    f"the run's folder cannot be made: {answer['error']}",
+                    where=runtime,
+                    next_step=f"make room there, or set {RUNTIME_VARIABLE} to another folder",
+                )
+            self.run_folder = Path(answer["run"])
         except BaseException:
             self._close_input()
             self._process.wait()
@@ -159,9 +171,9 @@ class KeeperClient:
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()
-            raise RigError(
+            raise KeeperLostError(
                 f"the keeper of this launch ended without a word (exit code {code})",
-                next_step="launch again: what it left is found and cleaned up then",
+                next_step="launch again; was it killed? see `dmesg`",
             )
         answer: dict[str, Any] = json.loads(line)
         if answer.get("stopped"):

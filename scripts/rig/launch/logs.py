@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from rig.errors import RigError, first_line_of_os_error
+
 # "(EngineCore pid=123) ERROR 11-29 16:00:00 [core.py:123] " and "(RayWorkerProc pid=1) " and
 # "[rank0]: ": who spoke and when, before what was said.
 _PREFIX = re.compile(
@@ -15,7 +17,7 @@ _PREFIX = re.compile(
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = re.compile(
-    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*|.*\berror: .*)"
+    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b.*|[\w.-]+: error: .*)"
 )
 # Errors that only report that something else failed.
 _CONSEQUENCES = (
@@ -26,6 +28,18 @@ _CONSEQUENCES = (
     "Failed core proc",
 )
 _STORE = re.compile(r"distributed_init_method=tcp://[^\s,]*?:(\d+)")
+
+
+def make_log_folder(folder: Path) -> None:
+    """Make the folder of a launch's logs if it is missing; RigError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RigError(
+            f"the folder for logs cannot be made: {first_line_of_os_error(error)}",
+            where=folder,
+            next_step="name another one: --log-folder",
+        ) from error
 
 
 def spoken(line: str) -> str:

@@ -9,6 +9,7 @@ was asked for).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,9 @@ from rig.launch.defaults import (
 )
 
 Executor = Literal["ray", "mp"]
+
+# What a running launch fills in, as a whole word.
+MARKER = re.compile(r"\$(?:RIG_RAY_CLIENT_PORT|RIG_RAY_ADDRESS|RIG_RUN|RIG_PORT|PATH)(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -125,12 +129,11 @@ class ServePlan:
         """The plan with its markers replaced, e.g. `{"$RIG_PORT": "23456"}`."""
 
         def fill(text: str) -> str:
-            for marker, value in markers.items():
-                text = text.replace(marker, value)
-            return text
+            return MARKER.sub(lambda marker: markers.get(marker[0], marker[0]), text)
 
-        ours = tuple(map(fill, self.vllm_arguments[: self._number_of_ours]))
-        vllm_arguments = (*ours, *self.options.extra_arguments)
+        # The model and the extra arguments are the user's: a "$PATH" in them is theirs.
+        ours = tuple(map(fill, self.vllm_arguments[1 : self._number_of_ours]))
+        vllm_arguments = (self.model, *ours, *self.options.extra_arguments)
         port = self.port
         if port is None and "$RIG_PORT" in markers:
             port = int(markers["$RIG_PORT"])
@@ -160,6 +163,12 @@ def plan_serve(options: ServeOptions, inherited: Mapping[str, str] | None = None
     reasons: list[Reason] = []
     if not options.model or options.model.startswith("-"):
         raise RigError("no model was named", next_step="name it first, vLLM's arguments after it")
+    if MARKER.search(str(options.python)):
+        raise RigError(
+            "the path of the engine's Python holds the name of a variable of these tools",
+            where=options.python,
+            next_step="make the environment in a folder with a plain path",
+        )
     if value_of(extra, "--uds") is not None:
         raise RigError(
             "--uds is not supported: readiness is checked over TCP",
@@ -168,7 +177,7 @@ def plan_serve(options: ServeOptions, inherited: Mapping[str, str] | None = None
 
     tensor, devices = _devices(options, reasons)
     host = value_of(extra, "--host") or options.host
-    port = whole_number_of(extra, "--port") or options.port
+    port = whole_number_of(extra, "--port", most=65535) or options.port
     executor = _executor(options, reasons)
     wish = Wish(
         extra=extra,

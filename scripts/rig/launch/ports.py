@@ -39,9 +39,13 @@ def reserve_port(host: str, port: int) -> socket.socket:
         _try(host, port)
     except OSError as error:
         claim.close()
+        if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+            raise RigError(
+                f"{host} is not an address of this box: {error.strerror}",
+                where=f"--host {host}",
+                next_step="give one that it has (see `ip address`), or leave --host out",
+            ) from error
         step = f"stop what uses it, or take another one: --port {find_free_port()}"
-        if error.errno == errno.EADDRNOTAVAIL:
-            step = "give an address of this box: --host"
         holders = ", ".join(holders_of_port(port))
         raise RigError(
             f"port {port} is not free on {host}: {error.strerror}",

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from rig.launch.ray_state import ask_cluster, worker_rank
 from rig.launch.sockets import ListeningSocket, listening, others_on_port, unexpected
 
 _MP_WORKER = re.compile(r"^VLLM::Worker(?:_DP\d+)?(?:_PP(?P<pp>\d+))?(?:_TP(?P<tp>\d+))?")
+# vLLM notices within a second or two that a worker ended, and ends with the cause in its log.
+RANK_GONE_S = 20.0
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -72,6 +75,9 @@ class RunningServer:
         self.stopped: StopReport | None = None
         self._keeper = keeper
         self._environment = dict(environment)
+        self._ranks: list[Rank] = []
+        self._gone: list[Rank] = []
+        self._gone_at = 0.0
 
     @property
     def engine_log(self) -> Path:
@@ -142,8 +148,16 @@ class RunningServer:
         return self._keeper.state().pids
 
     def check_alive(self) -> None:
-        """Raise RigError, with the cause from its log, if the engine or Ray has ended."""
-        codes = self._keeper.state().exit_codes
+        """Raise RigError, with the cause from its log, if the engine, a rank or Ray has ended.
+
+        The ranks that ended before the engine are known from `ranks` having been called before.
+        """
+        state = self._keeper.state()
+        codes = state.exit_codes
+        if not self._gone and not codes:
+            self._gone = [rank for rank in self._ranks if rank.pid not in state.pids]
+            self._gone_at = time.monotonic()
+        first = ", ".join(f"rank {rank.rank} (pid {rank.pid})" for rank in self._gone)
         logs = {"engine": self.engine_log, "ray": self.ray_log}
         for name in ("engine", "ray"):
             log = logs[name]
@@ -155,9 +169,20 @@ class RunningServer:
                     if codes[name] == -9 and not cause:
                         cause = "killed: out of memory? see `dmesg`"
                 who = "the engine" if name == "engine" else "Ray"
+                if first:
+                    how += f", after {first} had ended"
                 raise RigError(
                     f"{who} ended ({how}): {cause or 'it gives no reason'}", where=log, detail=last
                 )
+
+        if first and time.monotonic() - self._gone_at > RANK_GONE_S:
+            cause, last = why_it_ended(self.engine_log)
+            raise RigError(
+                f"{first} ended, and the engine did not: {cause or 'it gives no reason'}",
+                where=self.engine_log,
+                next_step="a killed worker often means that memory ran out: see `dmesg`",
+                detail=last,
+            )
 
     def ranks(self) -> list[Rank]:
         """The workers, in order of rank, as the live cluster knows them.
@@ -188,7 +213,8 @@ class RunningServer:
                 found.append(
                     Rank(rank, actor.pid, actor.name, actor.node_id, actor.actor_id, memory)
                 )
-        return sorted(found, key=lambda rank: rank.rank)
+        self._ranks = sorted(found, key=lambda rank: rank.rank)
+        return list(self._ranks)
 
     def _rank_of_title(self, title: str) -> int | None:
         if self.plan.devices == 1 and title.startswith("VLLM::EngineCore"):

@@ -120,18 +120,26 @@ class Run:
     """One run's folder, locked by this process until `remove` or its death."""
 
     def __init__(self, runtime: Path) -> None:
-        """Make the folder; it appears under its name only when locked and described."""
+        """Make the folder; it appears under its name only when locked and described.
+
+        Raises:
+            OSError: it cannot be made; nothing of it is left.
+        """
         name = secrets.token_hex(4)
         making = runtime / f".{name}"
-        making.mkdir(mode=0o700)
-        making.chmod(0o700)
-        self._lock = os.open(making / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.state = RunState(secrets.token_hex(16), boot_id(), pid_namespace())
         self.folder = runtime / name
-        _write_private(making / "token", secrets.token_hex(32))
-        _write_private(making / "state.json", self.state.to_json())
-        making.rename(self.folder)
+        making.mkdir(mode=0o700)
+        try:
+            making.chmod(0o700)
+            self._lock = os.open(making / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _write_private(making / "token", secrets.token_hex(32))
+            _write_private(making / "state.json", self.state.to_json())
+            making.rename(self.folder)
+        except OSError:
+            shutil.rmtree(making, ignore_errors=True)  # the disk is full, say
+            raise
 
     def save(self) -> None:
         """Write the state so that a crash leaves the old or the new one."""

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rig.errors import RigError
@@ -23,11 +23,13 @@ from rig.launch.engine_environment import (
     EngineEnvironment,
     describe,
     require_gpus,
+    require_model,
     require_ray,
     require_rig_build,
 )
-from rig.launch.keeper_client import KeeperClient, StopReport
-from rig.launch.logs import Follower, spoken, why_it_ended
+from rig.launch.keeper_client import KeeperClient, KeeperLostError, StopReport
+from rig.launch.limits import open_files_to_allow
+from rig.launch.logs import Follower, make_log_folder, spoken, why_it_ended
 from rig.launch.plan import Executor, ServeOptions, ServePlan, plan_serve
 from rig.launch.ports import find_free_port, reserve_port
 from rig.launch.ray_state import ask_cluster
@@ -87,7 +89,7 @@ def serving(
         runtime = runtime_folder(os.environ.get(RUNTIME_VARIABLE))
         for sentence in recover_stale_runs(runtime):
             tell(sentence)
-        plan.options.log_folder.mkdir(parents=True, exist_ok=True)
+        make_log_folder(plan.options.log_folder)
         tell(f"logs: {plan.options.log_folder}")
         keeper = KeeperClient(runtime, plan.options.stop_patience_s)
         server: RunningServer | None = None
@@ -104,18 +106,33 @@ def serving(
             yield server
             failed = False
         except RigError:
-            _keep_ray_logs(keeper, plan.options.log_folder)
+            with suppress(OSError):  # a full disk must not hide the failure itself
+                _keep_ray_logs(keeper, plan.options.log_folder)
             raise
         finally:
             signals.stopping()
             tell("stopping")
-            report = keeper.stop()
+            report = _stop(keeper, runtime, tell)
             if server is not None:
                 server.stopped = report
             _judge(report, tell, failed)
 
 
+def _stop(keeper: KeeperClient, runtime: Path, tell: Progress) -> StopReport:
+    try:
+        return keeper.stop()
+    except KeeperLostError:
+        # Its lock went with it, so its run is a stale one now: end what is left at once.
+        for sentence in recover_stale_runs(runtime):
+            tell(sentence)
+        if not keeper.run_folder.exists():
+            tell(f"removed the run's folder {keeper.run_folder}")
+        raise
+
+
 def _fit(plan: ServePlan) -> EngineEnvironment:
+    require_model(plan.model)
+    open_files_to_allow()  # said here; the keeper sets it
     environment = describe(plan.python)
     if plan.ray_command:
         require_ray(environment)

@@ -69,32 +69,50 @@ def _advice(tail: str) -> str:
     return "read the log, then run the same command again: it starts afresh"
 
 
-def ask_engine(python: Path, module: str, arguments: Sequence[str], stdin: str, path: Path) -> str:
+def ask_engine(
+    python: Path,
+    module: str,
+    arguments: Sequence[str],
+    stdin: str,
+    path: Path,
+    lock: int | None = None,
+) -> str:
     """Run a module of ours in the engine's environment; returns its standard output.
 
     Args:
         python: the environment's interpreter.
         stdin: what the module reads.
         path: the folder that holds the package `rig`.
+        lock: a lock's file descriptor, which the module holds as long as it runs.
 
     Raises:
-        RigError: it failed; shows the last lines of what it said.
+        RigError: it cannot be started or failed; shows the last lines of what it said.
     """
     keep = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     # Nothing is looked up on a model hub; the models are made here.
     env = keep | {"PYTHONPATH": str(path), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        [str(python), "-m", module, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env=env,
-        check=False,
-    )
+    again = f"run the same command again; if that does not help, remove {python.parents[1]} first"
+    try:
+        done = subprocess.run(
+            [str(python), "-m", module, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=env,
+            pass_fds=() if lock is None else (lock,),
+            check=False,
+        )
+    except OSError as error:
+        raise RigError(
+            f"cannot run {module} in the engine's environment: {first_line_of_os_error(error)}",
+            where=python,
+            next_step=again,
+        ) from error
     if done.returncode != 0:
         raise RigError(
             f"{module} failed with status {done.returncode} in the engine's environment",
             where=python,
             detail="\n".join(done.stderr.splitlines()[-_TAIL_LINES:]),
+            next_step=again,
         )
     return done.stdout

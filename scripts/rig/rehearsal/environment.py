@@ -30,6 +30,7 @@ from rig.rehearsal import torchvision_shim
 from rig.rehearsal.commands import Runner, run_logged
 from rig.rehearsal.locks import locked
 from rig.rehearsal.phases import Phases
+from rig.rehearsal.soundness import Check, what_is_wrong
 
 _SHIM_MODULE = "rig_torchvision_shim"
 _STAMP = "rig-stamp.json"
@@ -127,15 +128,18 @@ def engine_environment(
     *,
     phases: Phases | None = None,
     run: Runner = run_logged,
+    check: Check = what_is_wrong,
 ) -> EngineEnvironment:
     """The environment of a pin with this wheel in it, made or renewed when needed.
 
-    Killed at any moment, it heals on the next call. Two calls at once wait for each other.
+    Killed at any moment, it heals on the next call; damaged, it says how and is made anew. Two
+    calls at once wait for each other.
 
     Args:
         wheel: a wheel of ours for the CPU.
         phases: where the seconds are noted.
         run: runs a command and logs it; another one in tests.
+        check: says what is wrong with an environment; another one in tests.
 
     Raises:
         RigError: there are no requirements for this pin, or a command failed; shows the end of
@@ -152,17 +156,27 @@ def engine_environment(
         with locked(lock_file, "setting up this environment") as lock:
             wanted = wanted_stamp(folder, pin, requirements, wheel)
             work = work_to_do(read_stamp(folder), wanted)
-            if work is Work.NOTHING and not _answers(folder, version, run, lock):
-                work = Work.EVERYTHING
-            if work is not Work.NOTHING:
-                setup = _Setup(folder, folder.with_name(f"{folder.name}.log"), run, lock, phases)
+            setup = _Setup(folder, folder.with_name(f"{folder.name}.log"), run, lock, phases)
+            unsound = None
+            if work is Work.NOTHING:
+                unsound = check(folder, version)
+            elif work is Work.RENEW_WHEEL:
                 setup.carry_out(work, pin, requirements, wheel)
-                if not _answers(folder, version, run, lock):
+                unsound = check(folder, version)
+            if unsound:
+                console.print(
+                    f"the engine's environment is damaged ({unsound}); it is made anew: {folder}",
+                    markup=False,
+                )
+            if unsound or work is Work.EVERYTHING:
+                setup.carry_out(Work.EVERYTHING, pin, requirements, wheel)
+                if wrong := check(folder, version):
                     raise RigError(
-                        f"the new environment does not hold vLLM {version}",
+                        f"the new environment is not what it must be: {wrong}",
                         where=folder,
                         next_step=f"see {setup.log}; remove the folder and run again",
                     )
+            if unsound or work is not Work.NOTHING:
                 write_stamp(folder, wanted)
     except OSError as error:
         raise RigError(
@@ -269,16 +283,3 @@ def install_shim(folder: Path) -> None:
     packages = site_packages(folder)
     shutil.copyfile(torchvision_shim.__file__, packages / f"{_SHIM_MODULE}.py")
     (packages / f"{_SHIM_MODULE}.pth").write_text(torchvision_shim.PTH_LINE, "utf-8")
-
-
-def _answers(folder: Path, version: str, run: Runner, lock: int) -> bool:
-    """Whether the environment's interpreter starts and finds this version of vLLM."""
-    check = "import importlib.metadata as m, sys; sys.exit(m.version('vllm') != sys.argv[1])"
-    python = str(folder / "bin" / "python")
-    log = folder / "rig-check.log"
-    try:
-        log.unlink(missing_ok=True)
-        run([python, "-I", "-c", check, version], log, lock)
-    except (RigError, OSError):
-        return False
-    return True

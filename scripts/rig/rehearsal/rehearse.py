@@ -13,6 +13,7 @@ from rig.errors import RigError
 from rig.launch.engine_environment import require_rig_build
 from rig.launch.plan import Executor, ServeOptions
 from rig.launch.serve import Rank, RunningServer, StopReport, plan_serve, serving
+from rig.launch.signals import stop_signals
 from rig.layout import Layout
 from rig.pins import Pin
 from rig.rehearsal.client import ServedBuild, ask, served_build
@@ -96,14 +97,13 @@ def rehearse(
     phases = Phases()
     folder = layout.build / "rehearsal"
     logs = folder / "logs"
-    with locked(layout.build / "rehearsal.lock", "rehearsing"):
-        environment = engine_environment(layout, pin, wheel, phases=phases)
+    with stop_signals(), ready_environment(layout, pin, wheel, phases) as (environment, lock):
         question = Question(QUESTION, (photograph(environment.site_packages, PHOTOGRAPH),))
         model = folder / "model"
         with phases.phase("making a tiny Qwen3-VL"):
-            make_model(environment, model)
+            make_model(environment, model, lock=lock)
         with phases.phase("asking the oracle, transformers"):
-            oracle = oracle_answers(environment, model, [question])[0]
+            oracle = oracle_answers(environment, model, [question], lock=lock)[0]
         options = serve_options(environment, model, logs, ranks=ranks, executor=executor)
         with ExitStack() as stack:
             title = f"starting {_cluster(executor)} and the engine on {ranks} ranks"
@@ -138,6 +138,22 @@ def rehearse(
     for line in report.lines():
         out.print(line)
     return report
+
+
+@contextmanager
+def ready_environment(
+    layout: Layout, pin: Pin, wheel: Path, phases: Phases | None = None
+) -> Iterator[tuple[EngineEnvironment, int]]:
+    """The engine's environment, and the lock under which one run at a time rehearses with it.
+
+    Runs of the same release come one after the other from the start: none renews an environment
+    that another one serves from. Those of other releases wait only once theirs is ready.
+    """
+    own = layout.build / f"engine-{pin.version}-rehearsal.lock"
+    with locked(own, f"rehearsing vLLM {pin.version}"):
+        environment = engine_environment(layout, pin, wheel, phases=phases)
+        with locked(layout.build / "rehearsal.lock", "rehearsing") as lock:
+            yield environment, lock
 
 
 def check_ranks(seen: Sequence[Rank], wanted: int) -> None:
@@ -198,9 +214,9 @@ def served_without_trace(
     plan = plan_serve(options)
     during = []
     with serving(plan, progress=progress, check_installation=check_installation) as server:
-        during.append(traces(environment.folder))
+        during.append(traces(environment.folder, before=before))
         yield server
-        during.append(traces(environment.folder))
+        during.append(traces(environment.folder, before=before))
     check_nothing_left(server.stopped, what_remains(environment.folder, before, during))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,22 +22,51 @@ _PACKAGE_PATH = Path(rig.__file__).resolve().parents[1]
 
 
 def make_model(
-    environment: EngineEnvironment, folder: Path, architecture: str = "qwen3-vl", seed: int = SEED
+    environment: EngineEnvironment,
+    folder: Path,
+    architecture: str = "qwen3-vl",
+    seed: int = SEED,
+    *,
+    lock: int | None = None,
 ) -> str:
-    """Make a tiny model, in place of what lies in the folder; returns the digest of its files."""
-    shutil.rmtree(folder, ignore_errors=True)
-    arguments = [architecture, str(folder), "--seed", str(seed)]
-    module = "rig.rehearsal.tiny_models"
-    return ask_engine(environment.python, module, arguments, "", _PACKAGE_PATH).strip()
+    """Make a tiny model, whole or not at all, in place of what lies in the folder.
+
+    Args:
+        lock: the descriptor of the lock under which no one else makes a model in this folder.
+
+    Returns:
+        The digest of its files.
+    """
+    for left in folder.parent.glob(f"{folder.name}.part-*"):  # of a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    part = folder.with_name(f"{folder.name}.part-{os.getpid()}")
+    try:
+        arguments = [architecture, str(part), "--seed", str(seed)]
+        module = "rig.rehearsal.tiny_models"
+        digest = ask_engine(environment.python, module, arguments, "", _PACKAGE_PATH, lock)
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return digest.strip()
 
 
 def oracle_answers(
-    environment: EngineEnvironment, model: Path, questions: Sequence[Question]
+    environment: EngineEnvironment,
+    model: Path,
+    questions: Sequence[Question],
+    *,
+    lock: int | None = None,
 ) -> list[Answer]:
-    """What transformers answers to each question."""
+    """What transformers answers to each question.
+
+    Args:
+        lock: the descriptor of the lock under which no one else replaces the model.
+    """
     asked = json.dumps([question.as_json() for question in questions])
     said = ask_engine(
-        environment.python, "rig.rehearsal.oracle", [str(model)], asked, _PACKAGE_PATH
+        environment.python, "rig.rehearsal.oracle", [str(model)], asked, _PACKAGE_PATH, lock
     )
     return [Answer.from_json(raw) for raw in json.loads(said)]
 
