@@ -46,6 +46,7 @@ _FORMAT_PATCH = (
     "--subject-prefix=PATCH",
 )
 _SLUG_LENGTH = 56
+_NUMBER = re.compile(r"^Rig-Number: *([0-9]{4})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,20 @@ def export_commits(tree: Path, tip: str = "HEAD") -> list[Exported]:
     return exported
 
 
+def names_of_commits(tree: Path) -> dict[str, str]:
+    """Number -> patch file name of the commits after the release; those without one are left out.
+
+    Only the log is read, so another run may work on the tree at the same time.
+    """
+    git = Git(tree)
+    names = {}
+    for commit in commits_of_series(git):
+        subject, _, body = git.run("log", "-1", "--format=%s%x00%B", commit).text.partition("\0")
+        if number := _NUMBER.search(body):
+            names[number[1]] = f"{number[1]}-{_slug(subject)}.patch"
+    return names
+
+
 def _export_one(work: Git, git: Git, commit: str, tree: Path) -> Exported:
     subject = work.line("log", "-1", "--format=%s", commit)
     where = f"{tree.name}: commit {commit[:12]} {subject!r}"
@@ -117,7 +132,7 @@ def _export_one(work: Git, git: Git, commit: str, tree: Path) -> Exported:
     if work.tree_id(commit) == work.tree_id(f"{commit}^"):
         raise RigError("the commit changes nothing", where=where, next_step="drop it")
     message = work.run("log", "-1", "--format=%B", commit).text
-    number = re.search(r"^Rig-Number: *([0-9]{4})$", message, re.MULTILINE)
+    number = _NUMBER.search(message)
     if number is None:
         raise RigError(
             "the commit does not say which number its patch has",

@@ -19,7 +19,7 @@ from rig.pins import Pin, Role, find_pin, primary_pin, read_pins
 from rig.series.applied import touched_files
 from rig.series.apply import Stamp, locked, start_unproven, uncommitted_in, write_stamp
 from rig.series.carry import Step, carry
-from rig.series.export import Exported, export_commits
+from rig.series.export import Exported, export_commits, names_of_commits
 from rig.series.listing import read_series
 from rig.series.lock import lock_text, read_lock, replace_file
 from rig.series.mail import PatchMail, read_mail
@@ -255,7 +255,7 @@ def _from_secondary(
 def _names_in_primary_tree(layout: Layout) -> dict[str, str]:
     """Number -> file name of the patches that the primary pin's tree holds as commits."""
     tree = layout.tree(primary_pin(layout).version)
-    return {e.mail.number: e.name for e in export_commits(tree)} if tree.exists() else {}
+    return names_of_commits(tree) if tree.exists() else {}
 
 
 def _carried_texts(layout: Layout, pin: Pin) -> dict[str, bytes]:
