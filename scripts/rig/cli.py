@@ -70,7 +70,8 @@ def pins_add(version: Annotated[str, typer.Argument(help="A release on the index
 def apply(
     version: Version = None,
     discard: Annotated[
-        bool, typer.Option(help="Replace an edited tree; it is moved aside, not deleted.")
+        bool,
+        typer.Option("--discard", help="Replace an edited tree; it is moved aside, not deleted."),
     ] = False,
 ) -> None:
     """Make build/vllm-<version>: the release and one commit per patch, proven by the lock."""
@@ -102,7 +103,10 @@ def verify(
         list[str] | None, typer.Argument(help="Pinned releases; all if absent.")
     ] = None,
     require_quilt: Annotated[
-        bool, typer.Option(help="Fail when quilt is not installed, instead of saying so.")
+        bool,
+        typer.Option(
+            "--require-quilt", help="Fail when quilt is not installed, instead of saying so."
+        ),
     ] = False,
 ) -> None:
     """Prove the series on every pin, with git am, git apply and quilt as witnesses."""
@@ -171,7 +175,9 @@ def built_wheel(layout: Layout, pin: Pin, flavour: Flavour, arch: Arch | None = 
 @app.command()
 def inspect(
     what: Annotated[Path, typer.Argument(help="A wheel, or the Python of an environment.")],
-    full: Annotated[bool, typer.Option(help="Hash every file, not the patched ones only.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Hash every file, not the patched ones only.")
+    ] = False,
 ) -> None:
     """Say which patches a wheel or an installed vLLM carries, and prove that they are there."""
     from rig.wheel.inspect import describe, inspect_wheel

@@ -35,7 +35,10 @@ def rehearse(
     from rig.rehearsal.rehearse import rehearse as run_rehearsal
 
     if ranks not in (1, 2, 4):
-        raise RigError(f"the tiny model has heads for 1, 2 or 4 ranks, not {ranks}")
+        raise RigError(
+            f"the tiny model has heads for 1, 2 or 4 ranks, not {ranks}",
+            next_step="make rehearse RANKS=4",
+        )
     layout = layout_of_this_checkout()
     pin = _pin_with_cpu(layout, version)
     wheel = built_wheel(layout, pin, Flavour.CPU)

@@ -150,7 +150,7 @@ def require_rig_build(python: Path) -> object:
         RigError: it is another build (`pip install -U vllm` replaces ours without a word), is
             half patched, or is hidden behind another one on PYTHONPATH.
     """
-    from rig.wheel.inspect import check_installation
+    from rig.wheel.installed import check_installation
 
     installed = check_installation(python)
     environment = describe(python)

@@ -6,14 +6,12 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from rig.console import console
 from rig.errors import RigError, first_line_of_os_error
 from rig.layout import Layout
+from rig.waiting import hold
 
 _PATIENCE_SECONDS = 10
 
@@ -25,20 +23,14 @@ def held(layout: Layout, name: str, what: str) -> Iterator[None]:
     Raises:
         RigError: build/ cannot be written.
     """
-    try:
-        layout.build.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(layout.build / f".{name}.lock")
+    with ExitStack() as stack:
         try:
-            lock.acquire(timeout=0.2)
-        except Timeout:
-            console.print(f"waiting for another run that {what}")
-            lock.acquire()
-    except OSError as error:
-        raise cannot_write(layout, error) from error
-    try:
+            layout.build.mkdir(parents=True, exist_ok=True)
+            path = layout.build / f".{name}.lock"
+            stack.enter_context(hold(path, f"waiting for another run that {what}"))
+        except OSError as error:
+            raise cannot_write(layout, error) from error
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from packaging.requirements import Requirement
 
 from rig.errors import RigError, first_line_of_os_error
 from rig.pins import Flavour
-from rig.wheel.installed import InstalledEngine, check_installation
 from rig.wheel.metadata import NOT_ASKED_OF_CPU, header_values
 from rig.wheel.naming import DISTRIBUTION, WheelName, parse_wheel_name
 from rig.wheel.provenance import PROVENANCE_PATH, Provenance, parse_provenance
@@ -172,13 +171,3 @@ def _read(archive: zipfile.ZipFile, name: str, shown: str) -> bytes:
 
 def _wrong(what: str, shown: str) -> RigError:
     return RigError(f"the wheel is not right: {what}", where=shown, next_step=_DAMAGED)
-
-
-__all__ = [
-    "InstalledEngine",
-    "WheelReport",
-    "check_installation",
-    "describe",
-    "inspect_wheel",
-    "open_wheel",
-]

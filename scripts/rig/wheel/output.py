@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from rig.console import console
 from rig.errors import RigError, first_line_of_os_error
+from rig.waiting import hold
 
 _PART = ".part"
 
@@ -27,7 +25,7 @@ def replacing(target: Path) -> Iterator[Path]:
     folder = target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with hold(folder / ".lock", f"another build writes into {folder}: waiting for it"):
             for stale in folder.glob(f".*{_PART}"):
                 stale.unlink()
             part = folder / f".{target.name}{_PART}"
@@ -45,17 +43,3 @@ def replacing(target: Path) -> Iterator[Path]:
             if full
             else "make the folder writable and run the same command again",
         ) from error
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        console.print(f"another build writes into {folder}: waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
