@@ -5,7 +5,7 @@
 #   make apply build                  the wheel for a box with GPUs
 #
 # VLLM=0.32.0 names a pinned release (`./rig pins`); the primary one if absent.
-# FLAVOR=cuda|cpu, FROM=wheel|source, RANKS=4, MODEL=...: see README.md.
+# FLAVOR=cuda|cpu, FROM=wheel|source, RANKS=4, OFFLOAD_TOWERS=1, MODEL=...: see README.md.
 
 # Plain `=`: a variable of the same name in your environment changes nothing, one on make's
 # command line does.
@@ -13,17 +13,21 @@ VLLM =
 FLAVOR = cuda
 FROM = wheel
 RANKS = 4
+OFFLOAD_TOWERS =
 MODEL =
 RIG = 4x3090
 VERIFY_FLAGS =
 PYTEST = ./rig --python -m pytest
 
 # A misspelt variable would be ignored without a word, and another wheel built.
-KNOWN = VLLM FLAVOR FROM RANKS MODEL RIG VERIFY_FLAGS PYTEST
+KNOWN = VLLM FLAVOR FROM RANKS OFFLOAD_TOWERS MODEL RIG VERIFY_FLAGS PYTEST
 GIVEN = $(foreach v,$(.VARIABLES),$(if $(filter command line,$(origin $(v))),$(v)))
 UNKNOWN = $(filter-out $(KNOWN) MAKEFLAGS MAKEOVERRIDES -%,$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
 $(error unknown variable $(UNKNOWN): the known ones are $(KNOWN))
+endif
+ifneq ($(filter-out 0 1,$(OFFLOAD_TOWERS)),)
+$(error OFFLOAD_TOWERS is 1 or 0, not $(OFFLOAD_TOWERS))
 endif
 
 # build/ and dist/ are folders: without this line `make build` would find build/ up to date.
@@ -49,7 +53,7 @@ pins:
 	@./rig pins
 
 rehearse:
-	@./rig rehearse $(VLLM) --ranks $(RANKS)
+	@./rig rehearse $(VLLM) --ranks $(RANKS) $(if $(filter 1,$(OFFLOAD_TOWERS)),--offload-towers)
 
 serve:
 	@scripts/serve.sh --rig $(RIG) $(MODEL)

@@ -30,6 +30,10 @@ def rehearse(
     executor: Annotated[
         Executor, typer.Option(help="ray, or mp for vLLM's own processes.")
     ] = Executor.RAY,
+    offload_towers: Annotated[
+        bool,
+        typer.Option("--offload-towers", help="Stream the vision tower's weights from the host."),
+    ] = False,
 ) -> None:
     """Build the CPU engine, serve a tiny model on four ranks, ask it about a photograph, stop."""
     from rig.rehearsal.rehearse import rehearse as run_rehearsal
@@ -43,7 +47,12 @@ def rehearse(
     pin = _pin_with_cpu(layout, version)
     wheel = built_wheel(layout, pin, Flavour.CPU)
     run_rehearsal(
-        layout, pin, wheel.path, ranks=ranks, executor="mp" if executor == "mp" else "ray"
+        layout,
+        pin,
+        wheel.path,
+        ranks=ranks,
+        executor="mp" if executor == "mp" else "ray",
+        offload_towers=offload_towers,
     )
 
 

@@ -24,12 +24,14 @@ from rig.rehearsal.locks import locked
 from rig.rehearsal.phases import Phases
 from rig.rehearsal.photograph import photograph
 from rig.rehearsal.stage import SERVED_NAME, make_model, oracle_answers, serve_options
+from rig.rehearsal.streaming import StreamedTower, check_streaming
 from rig.rehearsal.traces import Remains, traces, what_remains
 from rig.wheel.provenance import PROVENANCE_PATH, Provenance, parse_provenance
 
 PHOTOGRAPH = "astronaut"
 QUESTION = "What is in this photograph?"
 HEADS_DIVIDE_BY = (1, 2, 4)
+OFFLOAD_TOWERS = "--offload-towers"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class RehearsalReport:
         ranks: the workers, as the live cluster knows them.
         answer: what the server answered; equal to the oracle's.
         comparison: how near to the oracle's.
+        streamed: the towers whose weights rested on the host, as the server tells of them.
         shared_memory_removed: what vLLM had left in /dev/shm and the launcher removed.
         seconds: phase -> how long it took.
         logs: where the logs of Ray and the engine lie, seen from the checkout.
@@ -52,6 +55,7 @@ class RehearsalReport:
     ranks: tuple[Rank, ...]
     answer: Answer
     comparison: Comparison
+    streamed: tuple[StreamedTower, ...]
     shared_memory_removed: tuple[str, ...]
     seconds: dict[str, float]
     logs: Path
@@ -67,6 +71,7 @@ class RehearsalReport:
             f"question   {QUESTION} (photograph: {PHOTOGRAPH})",
             f"answer     {self.answer.text}   (a tiny model with random weights)",
             f"oracle     {compared}",
+            *(f"streamed   {tower.line}" for tower in self.streamed),
             f"version    {self.version}",
             *(f"patch      {patch}" for patch in self.patches),
             *(f"rank {r.rank}     pid {r.pid}, {r.name}" for r in self.ranks),
@@ -77,13 +82,20 @@ class RehearsalReport:
 
 
 def rehearse(
-    layout: Layout, pin: Pin, wheel: Path, *, ranks: int = 4, executor: Executor = "ray"
+    layout: Layout,
+    pin: Pin,
+    wheel: Path,
+    *,
+    ranks: int = 4,
+    executor: Executor = "ray",
+    offload_towers: bool = False,
 ) -> RehearsalReport:
     """Serve a tiny model with a built wheel, ask it about a photograph, check everything, stop.
 
     Args:
         wheel: a wheel of ours for the CPU.
         ranks: tensor parallel size; 1, 2 or 4.
+        offload_towers: stream the vision tower; the answer must stay the same.
 
     Raises:
         RigError: something could not be set up, or what was seen is not what must be.
@@ -104,7 +116,8 @@ def rehearse(
             make_model(environment, model, lock=lock)
         with phases.phase("asking the oracle, transformers"):
             oracle = oracle_answers(environment, model, [question], lock=lock)[0]
-        options = serve_options(environment, model, logs, ranks=ranks, executor=executor)
+        more = (OFFLOAD_TOWERS,) if offload_towers else ()
+        options = serve_options(environment, model, logs, ranks=ranks, executor=executor, more=more)
         with ExitStack() as stack:
             title = f"starting {_cluster(executor)} and the engine on {ranks} ranks"
             with phases.phase(title) as tell:
@@ -116,6 +129,7 @@ def rehearse(
             seen = tuple(server.ranks())
             check_ranks(seen, ranks)
             patches = check_build(server.base_url, provenance)
+            streamed = check_streaming(server.engine_log, wanted=offload_towers)
             with phases.phase("stopping everything"):
                 stack.close()
         comparison = compare(answer, oracle)
@@ -131,6 +145,7 @@ def rehearse(
         ranks=seen,
         answer=answer,
         comparison=comparison,
+        streamed=streamed,
         shared_memory_removed=server.stopped.removed if server.stopped else (),
         seconds=phases.seconds,
         logs=Path(layout.shown(logs)),

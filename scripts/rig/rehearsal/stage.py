@@ -89,11 +89,15 @@ def serve_options(
     *,
     ranks: int,
     executor: Executor = "ray",
+    more: Sequence[str] = (),
 ) -> ServeOptions:
     """How a tiny model is served: through the launcher of real rigs, in float32.
 
     In float32 because the oracle computes in it: in bfloat16 the order of additions alone would
     move the logprobs further than a fault might.
+
+    Args:
+        more: further arguments of `vllm serve`.
     """
     return ServeOptions(
         model=str(model),
@@ -106,5 +110,6 @@ def serve_options(
             *("--served-model-name", SERVED_NAME),
             *("--dtype", "float32"),
             *("--max-model-len", str(_CONTEXT)),
+            *more,
         ),
     )
