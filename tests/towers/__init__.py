@@ -1,0 +1,1 @@
+"""Tiny, real towers of vLLM's multimodal models, one module a family."""
