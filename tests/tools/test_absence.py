@@ -88,6 +88,30 @@ def test_a_test_that_does_not_fail_without_its_patch(
         _run(workshop, tmp_path)
 
 
+def test_a_file_that_cannot_import_what_its_patch_adds(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.start()
+    files = {"vllm/added.py": "added = True\n", "tests/t.py": NOT_COLLECTED}
+    _patch(workshop, "0101", files, Tests="tests/t.py")
+    (verdict,) = _run(workshop, tmp_path)
+    assert "without it 0 passed, 0 failed, 1 errors" in verdict
+
+
+def test_a_file_that_cannot_be_collected_for_another_reason(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    workshop.start()
+    test = "import importlib.util\n\nassert importlib.util.find_spec('vllm.added')\n"
+    test += "\n\ndef test_added():\n    pass\n"
+    _patch(
+        workshop,
+        "0101",
+        {"vllm/added.py": "added = True\n", "tests/t.py": test},
+        Tests="tests/t.py",
+    )
+    with pytest.raises(RigError, match="no test fails without it"):
+        _run(workshop, tmp_path)
+
+
 def test_a_test_that_fails_with_its_patch(workshop: Workshop, tmp_path: Path) -> None:
     workshop.start()
     wrong = MISSING_IT.replace("4000", "4001")
