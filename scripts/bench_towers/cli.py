@@ -36,14 +36,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         report = _run(options, started)
-        sys.stdout.write(report.text())
-        sys.stdout.flush()
+        # The files first: whoever reads the table may have gone, and the minutes with it.
         if options.json:
             _write(options.json, report.json())
         if options.svg:
             from bench_towers.plot import svg
 
             _write(options.svg, svg(report))
+        try:
+            sys.stdout.write(report.text())
+            sys.stdout.flush()
+        except OSError as error:
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - nor at exit
+            raise RigError(
+                f"cannot print the table: {first_line_of_os_error(error)}",
+                next_step="--json FILE keeps it in a file",
+            ) from error
     except RigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -74,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SHARE",
         help="of the bytes that can stream, what the resident budget keeps (0.25)",
     )
-    add("--budget-seconds", type=float, default=_BUDGET_SECONDS, metavar="SECONDS")
+    add("--budget-seconds", type=_seconds, default=_BUDGET_SECONDS, metavar="SECONDS")
     add("--tree", type=Path, default=_CHECKOUT / "build" / "vllm-0.33.0", help="an applied tree")
     add("--towers-dir", type=Path, metavar="DIR", help="the streamer's files, copied from a tree")
     add("--json", type=Path, metavar="FILE")
@@ -85,6 +93,12 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, started: float) -> Report:
     names = _known(options.tower, TOWERS, "tower")
     folder = find_towers_folder(options.tree, options.towers_dir)
+    if options.json and options.svg and options.json.absolute() == options.svg.absolute():
+        raise RigError(
+            "--json and --svg name one file, and the second would replace the first",
+            where=options.json,
+            next_step="name two files",
+        )
     for path in (options.json, options.svg):
         if path is not None:
             _check_writable(path)
@@ -147,6 +161,13 @@ def _known(asked: Sequence[str] | None, known: Sequence[str], what: str) -> list
                 f"unknown {what} {name}", next_step=f"name one of {', '.join(known)}, or none"
             )
     return [name for name in known if not asked or name in asked]
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError("seconds are a finite number above 0")
+    return seconds
 
 
 def _check_writable(path: Path) -> None:

@@ -46,7 +46,13 @@ class Outcome:
 
     def misses(self, modules: set[str]) -> bool:
         """Whether a test failed, or a file could not import one of these modules."""
-        unfound = (f"No module named '{module}'" for module in modules)
+        unfound = set()
+        for module in modules:
+            folder, _, name = module.rpartition(".")
+            unfound |= {
+                f"No module named '{module}'",
+                f"cannot import name '{name}' from '{folder}'",
+            }
         return bool(self.failed) or any(u in text for u in unfound for text in self.error_texts)
 
     def __str__(self) -> str:
@@ -233,6 +239,8 @@ def _run(python: Path, mail: PatchMail, scratch: Path, package: Path | None) -> 
     command = [
         *(str(python), "-B", "-m", "pytest", "-q", "--noconftest", "--import-mode=importlib"),
         *("-p", "no:cacheprovider", f"--junitxml={report}"),
+        # A file that cannot be collected keeps the others from none of their tests.
+        "--continue-on-collection-errors",
         *("-c", str(scratch / _SETTINGS), f"--rootdir={scratch}"),
         *mail.tests,
     ]

@@ -78,3 +78,17 @@ def test_bad_value(arguments: list[str], says: str) -> None:
     run = without_torch(arguments)
     assert run.code == 2
     assert says in run.err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "0", "-5", "inf"])
+def test_no_time_at_all(seconds: str) -> None:
+    run = without_torch(["--budget-seconds", seconds])
+    assert run.code == 2
+    assert "above 0" in run.err
+
+
+def test_one_file_for_two_outputs(towers_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    run = without_torch(["--towers-dir", towers_folder, "--json", path, "--svg", path])
+    assert run.code == 2
+    assert "name one file" in run.err

@@ -18,8 +18,8 @@ from rig.series.export import export_commits
 from rig.series.listing import read_mails, series_digest
 from rig.series.lock import Lock, lock_text
 from rig.series.mailbox_apply import apply_mails
-from rig.series.pristine import make_pristine
-from rig.series.witnesses import find_quilt
+from rig.series.pristine import PRISTINE_REF, make_pristine
+from rig.series.witnesses import find_quilt, tree_by_apply, tree_by_quilt
 
 from .releases import PRIMARY, SECOND, message
 from .test_refresh_pins import CONFLICT, NEAR
@@ -262,6 +262,20 @@ def no_quilt(workshop: Workshop, tmp_path: Path) -> dict[str, str]:
         assert found
         (folder / name).symlink_to(found)
     return {"PATH": str(folder)}
+
+
+@pytest.mark.skipif(find_quilt() is None, reason="quilt is not installed")
+def test_quilt_where_the_path_holds_a_blank(two_patches: Workshop, tmp_path: Path) -> None:
+    """quilt quotes none of its settings: it made folders beside the checkout, and failed."""
+    tree = two_patches.layout.tree(PRIMARY)
+    clone = tmp_path / "my rig" / "tree"
+    Git(tmp_path).run("clone", "--quiet", tree, clone)
+    git = Git(clone)
+    git.run("fetch", "--quiet", "origin", f"+{PRISTINE_REF}:{PRISTINE_REF}")
+    pin = find_pin(two_patches.layout, PRIMARY)
+    mails = [mail for _, mail in read_mails(two_patches.layout, pin)]
+    assert tree_by_quilt(git, mails, find_quilt() or "") == tree_by_apply(git, mails)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("my")] == ["my rig"]
 
 
 def test_without_quilt_it_is_not_proven(two_patches: Workshop, tmp_path: Path) -> None:

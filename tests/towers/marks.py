@@ -69,7 +69,7 @@ TOWERS = {
         "vit_merger",
         "merger",
         blocks=["vpm.encoder.layers"],
-        outsized={"vit_merger.linear_1": 3, "merger.mlp.0.linear_1": 3},
+        outsized={"vit_merger.linear_1": 2, "merger.mlp.0.linear_1": 3},
     ),
     "mistral3": one_mark(*PROJECTED, blocks=["vision_tower.transformer.layers"]),
     "phi4mm": Tower(

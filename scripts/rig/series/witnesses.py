@@ -14,6 +14,8 @@ from rig.git import Git, clean_environment
 from rig.series.mail import PatchMail
 from rig.series.pristine import PRISTINE_REF
 
+_QUILT_FOLDER = ".quilt-pc"
+
 
 def find_quilt() -> str | None:
     """Where quilt is, if this machine has it."""
@@ -55,7 +57,13 @@ def tree_by_quilt(git: Git, mails: Sequence[PatchMail], quilt: str) -> str:
             (patches / mail.name).write_bytes(mail.raw)
         (patches / "series").write_text("".join(f"{m.name}\n" for m in mails))
         env = {k: v for k, v in clean_environment().items() if not k.startswith("QUILT")}
-        env |= {"QUILT_PATCHES": folder, "QUILT_PC": str(patches / ".pc"), "QUILT_SERIES": "series"}
+        # Relative, since quilt does not quote them, and the path here may hold a blank; and
+        # its own folder within the tree, since GNU patch renames from there.
+        env |= {
+            "QUILT_PATCHES": os.path.relpath(folder, git.folder),
+            "QUILT_PC": _QUILT_FOLDER,
+            "QUILT_SERIES": "series",
+        }
         done = subprocess.run(
             [quilt, "--quiltrc", os.devnull, "push", "-a", "--fuzz=0"],
             cwd=git.folder,
@@ -67,6 +75,7 @@ def tree_by_quilt(git: Git, mails: Sequence[PatchMail], quilt: str) -> str:
     if done.returncode != 0:
         said = (done.stdout + done.stderr).decode("utf-8", "replace")
         raise RigError("quilt push --fuzz=0 refuses the series", detail=said[-3000:])
+    shutil.rmtree(git.folder / _QUILT_FOLDER)
     git.run("add", "--all", "--force")
     return git.line("write-tree")
 

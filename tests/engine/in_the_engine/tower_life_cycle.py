@@ -528,8 +528,7 @@ def refusal(folder: Path = MODEL, **options: Any) -> str:
     try:
         engine = Engine(folder, **options)
     except Exception as error:
-        cause = error.__cause__ or error
-        return f"{type(error).__name__}: {str(cause).strip()}"
+        return f"{type(error).__name__}: {str(error).strip()}"
     engine.close()
     return ""
 
