@@ -26,7 +26,7 @@ UNKNOWN = $(filter-out $(KNOWN) MAKEFLAGS MAKEOVERRIDES -%,$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
 $(error unknown variable $(UNKNOWN): the known ones are $(KNOWN))
 endif
-ifneq ($(filter-out 0 1,$(OFFLOAD_TOWERS)),)
+ifneq ($(filter-out 0 1,$(OFFLOAD_TOWERS))$(word 2,$(OFFLOAD_TOWERS)),)
 $(error OFFLOAD_TOWERS is 1 or 0, not $(OFFLOAD_TOWERS))
 endif
 
@@ -56,7 +56,7 @@ rehearse:
 	@./rig rehearse $(VLLM) --ranks $(RANKS) $(if $(filter 1,$(OFFLOAD_TOWERS)),--offload-towers)
 
 serve:
-	@scripts/serve.sh --rig $(RIG) $(MODEL)
+	@scripts/serve.sh --rig $(RIG) $(MODEL) $(if $(filter 1,$(OFFLOAD_TOWERS)),--offload-towers)
 
 check: check-patches
 	@./rig --python -m ruff check .

@@ -194,7 +194,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    counts = sorted({int(part) for part in text.split(",")})
+    try:
+        counts = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError("whole numbers, with commas between") from None
     if counts[0] < 4 or any(count % 4 for count in counts):
         raise argparse.ArgumentTypeError("numbers of patches are multiples of 4, 4 or more")
     return tuple(counts)
