@@ -123,7 +123,9 @@ def test_plot_has_a_line_for_each_row_that_was_measured(measured: Measured) -> N
 
 def test_no_time_is_said_and_not_silent(engine_python: Path, tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
-    run = bench(engine_python, ["--tiny", "--tree", tree, "--budget-seconds", 0, "--json", path])
+    run = bench(
+        engine_python, ["--tiny", "--tree", tree, "--budget-seconds", 0.001, "--json", path]
+    )
     assert run.code == 0, run.err
     figures = read_json(path)
     cells = [cell for row in rows(figures).values() for cell in row["cells"]]

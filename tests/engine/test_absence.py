@@ -24,4 +24,5 @@ def test_each_patch_is_missed_by_its_tests(stage: Stage) -> None:
     assert [v.patch for v in verdicts] == [m.name for _, m in read_mails(layout, pin)]
     for verdict in verdicts:
         assert verdict.present.passed, str(verdict)
-        assert verdict.absent.failed, str(verdict)
+        # `absence` raises unless a test failed, or could not import what only that patch adds.
+        assert verdict.absent.failed or verdict.absent.error_texts, str(verdict)

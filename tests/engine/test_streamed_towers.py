@@ -164,6 +164,15 @@ def test_each_blocks_weights_rest_in_one_buffer(streamed: Streamed) -> None:
             assert pieces == 1
 
 
+def test_ranks_rest_one_copy_of_what_is_equal(streamed: Streamed) -> None:
+    """In data mode each rank needs the whole tower, and one copy of it serves the machine."""
+    log = streamed.server.engine_log
+    (tower,) = check_streaming(log, wanted=True)
+    said = {line for line in streaming_lines(log) if "shared between ranks" in line}
+    shared = tower.units if streamed.mode == "data" else 0
+    assert said and all(f" {shared} shared between ranks" in line for line in said)
+
+
 def test_every_answer_is_the_oracles_twice_and_each_ran_the_tower(streamed: Streamed) -> None:
     assert not streamed.wrong(["five images"])  # every rank learns in which order its blocks come
     passes, copied = streamed.counted("passes"), streamed.streamed_bytes()
