@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from rig.series.scratch import scratch_folder
 _PROVENANCE = "rig_provenance.json"
 _SETTINGS = "pyproject.toml"
 _TIMEOUT_SECONDS = 900
+_MOST_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def absence(
         numbers: only these patches; all when None.
 
     Raises:
-        RigError: a patch's tests fail with the series, or none fails without the patch.
+        RigError: a patch's tests fail with the series, or none fails without the patch. What
+            runs at the time is waited for, the rest is not begun.
     """
     mails = [m for _, m in read_mails(layout, applied.pin)]
     chosen = [m for m in mails if numbers is None or m.number in numbers]
@@ -102,22 +105,43 @@ def absence(
     verdicts = []
     with scratch_folder(layout, "absence") as scratch:
         _export_tests(applied, mails, scratch)
-        for mail in chosen:
-            present = _run(python, mail, scratch, None)
-            if not present.passed or present.failed or present.errors:
-                raise _failure(mail, f"its tests do not pass with the series: {present}", present)
-            with _package_without(applied, mails, mail, site_packages, scratch) as package:
-                absent = _run(python, mail, scratch, package)
-            if not absent.misses(modules_of_a_patch_that_only_adds(applied, mails, mail)):
-                raise _failure(
-                    mail,
-                    f"no test fails without it: {absent} (a file that cannot be collected is no "
-                    "failing test, unless all that the patch does is to add what it imports)",
-                    absent,
-                )
-            verdicts.append(Verdict(mail.name, present, absent))
-            console.print(str(verdicts[-1]))
+
+        def judge(mail: PatchMail) -> Verdict:
+            return _judge(mail, applied, mails, python, site_packages, scratch)
+
+        # Most of a run is spent on one thread, importing.
+        with ThreadPoolExecutor(min(_MOST_AT_ONCE, os.cpu_count() or 1)) as pool:
+            try:
+                for verdict in pool.map(judge, chosen):
+                    verdicts.append(verdict)
+                    console.print(str(verdict))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
     return verdicts
+
+
+def _judge(
+    mail: PatchMail,
+    applied: AppliedTree,
+    mails: Sequence[PatchMail],
+    python: Path,
+    site_packages: Path,
+    scratch: Path,
+) -> Verdict:
+    present = _run(python, mail, scratch, None)
+    if not present.passed or present.failed or present.errors:
+        raise _failure(mail, f"its tests do not pass with the series: {present}", present)
+    with _package_without(applied, mails, mail, site_packages, scratch) as package:
+        absent = _run(python, mail, scratch, package)
+    if not absent.misses(modules_of_a_patch_that_only_adds(applied, mails, mail)):
+        raise _failure(
+            mail,
+            f"no test fails without it: {absent} (a file that cannot be collected is no "
+            "failing test, unless all that the patch does is to add what it imports)",
+            absent,
+        )
+    return Verdict(mail.name, present, absent)
 
 
 def _failure(mail: PatchMail, what: str, outcome: Outcome) -> RigError:
@@ -175,8 +199,8 @@ def _package_without(
 ) -> Iterator[Path]:
     """A copy of the installed package in which one patch is missing; gives its parent folder."""
     out = left_out_with(mails, left_out.number)
-    repository = scratch / "repository"
-    folder = scratch / "without"
+    repository = scratch / f"repository-{left_out.number}"
+    folder = scratch / f"without-{left_out.number}"
     Git(scratch).run("clone", "--quiet", "--shared", applied.folder, repository)
     try:
         git = Git(repository)
@@ -229,7 +253,7 @@ def _undo(git: Git, files: Sequence[LockedFile], folder: Path) -> None:
 
 
 def _run(python: Path, mail: PatchMail, scratch: Path, package: Path | None) -> Outcome:
-    report = scratch / "report.xml"
+    report = scratch / f"report-{mail.number}.xml"
     report.unlink(missing_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "PYTHONPATH"))}
     # vLLM counts where its users run; a test run is none of them.

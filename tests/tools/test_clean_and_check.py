@@ -87,6 +87,27 @@ def test_a_patch_that_breaks_the_tree_s_own_rules(
     assert "vllm/added.py" in str(error.value)
 
 
+def test_mypy_leaves_out_what_vllm_s_own_hook_does(workshop: Workshop) -> None:
+    """Such files do not pass as released: a patch may touch them all the same."""
+    tree = workshop.start()
+    hook = tree / "tools" / "pre_commit" / "mypy.py"
+    hook.parent.mkdir(parents=True)
+    hook.write_text('EXCLUDE = [\n    r"vllm/[wW]",\n]\n')
+    for name in ("whisper", "added"):
+        (tree / "vllm" / f"{name}.py").write_text('x: int = "one"\n')
+    workshop.commit(message("0101", "Add"))
+    workshop.refresh()
+    applied = apply(workshop.layout, find_pin(workshop.layout, PRIMARY))
+    with pytest.raises(RigError, match="mypy complains") as error:
+        check_patches(applied)
+    assert "vllm/added.py" in str(error.value) and "whisper" not in str(error.value)
+    (tree / "vllm" / "added.py").write_text("x: int = 1\n")
+    workshop.commit(message("0102", "Correct"))
+    workshop.refresh()
+    applied = apply(workshop.layout, find_pin(workshop.layout, PRIMARY))
+    assert "mypy leaves out vllm/whisper.py" in check_patches(applied)
+
+
 @pytest.mark.parametrize("text", ["", "0", "-1", "01", "1.5", "one", "1 2"])
 def test_a_revision_is_one_whole_number(workshop: Workshop, text: str) -> None:
     workshop.layout.revision.write_text(text)
