@@ -220,11 +220,11 @@ def reload() -> dict[str, Any]:
     return found
 
 
-def scale_blocks(worker: Any, factor: float, announced: bool, noted: bool) -> None:
-    """Update weights in place, by a power of two: exactly."""
+def scale_tower(worker: Any, factor: float, announced: bool, noted: bool) -> None:
+    """Update weights in place, blocks and stem, by a power of two: exactly."""
     if announced:
         worker.weights_changing()
-    for parameter in worker.get_model().visual.blocks.parameters():
+    for parameter in worker.get_model().visual.parameters():
         parameter.data.mul_(factor)
     if noted:
         worker.weights_changed()
@@ -234,17 +234,17 @@ def scale_blocks(worker: Any, factor: float, announced: bool, noted: bool) -> No
 def update_in_place() -> dict[str, Any]:
     resident = Engine()
     before = resident.encode()
-    resident.on_worker(scale_blocks, 2.0, False, False)
+    resident.on_worker(scale_tower, 2.0, False, False)
     after = resident.encode()
     resident.close()
     engine = Engine(**STREAMED)
     found: dict[str, Any] = {"differ": not equal(before, after)}
     found["before"] = equal(engine.encode(), before)
-    engine.on_worker(scale_blocks, 2.0, False, True)
+    engine.on_worker(scale_tower, 2.0, False, True)
     found["only noted"] = equal(engine.encode(), after)
-    engine.on_worker(scale_blocks, 0.5, True, True)
+    engine.on_worker(scale_tower, 0.5, True, True)
     found["announced and noted"] = equal(engine.encode(), before)
-    engine.on_worker(scale_blocks, 2.0, False, False)
+    engine.on_worker(scale_tower, 2.0, False, False)
     found["without a word"] = equal(engine.encode(), after)
     engine.close()
     return found
@@ -360,12 +360,12 @@ def both_by_answer(**options: Any) -> dict[str, Any]:
 def post_init_twice() -> dict[str, Any]:
     engine = Engine(**STREAMED)
     before, hooked = engine.encode(), engine.hooked()
-    streamers = list(engine.offloader.streamers)
+    (tower,) = engine.offloader.towers
     engine.offloader.post_init()
     engine.offloader.post_init()
     found = {
-        "same_streamers": engine.offloader.streamers == streamers,
-        "hooked": [hooked, engine.hooked(), len(streamers[0].units)],
+        "same_tower": engine.offloader.towers == [tower],
+        "hooked": [hooked, engine.hooked(), len(tower.streamer.units), len(tower.on_demand.units)],
         "right": equal(engine.encode(), before),
     }
     engine.close()
