@@ -1,6 +1,7 @@
 """`python -m rig`."""
 
-import rig.cli_engine  # noqa: F401  (its commands join those of rig.cli)
+import rig.cli_anchors
+import rig.cli_engine  # noqa: F401  (their commands join those of rig.cli)
 from rig.cli import main
 
 if __name__ == "__main__":
