@@ -139,7 +139,7 @@ def test_the_table_tells_what_the_record_holds() -> None:
     assert "| Left | nothing (unmarked) | 7 of 9 | c.py:3 | - | c.py:4 | - | no |" in text
     assert "| New | no &lt;config> \\| class |" in text
     assert "4 multimodal architectures, 2 of them really run" in text
-    assert "Without the series 2 of these have anchors; with it 1 have, and 1 are clean" in text
+    assert "with anchors as released: 2. With the series: 1 with anchors, 1 clean." in text
     assert "(drafters): Drafter." in text
 
 

@@ -28,8 +28,8 @@ def table(record: Record) -> str:
     had = sum(bool(row.found) for row in ran)
     lines = [
         f"vLLM {record.release}: {len(record.rows)} multimodal architectures, {len(ran)} of them "
-        f"really run. Without the series {had} of these have anchors; with it {count[ANCHOR]} "
-        f"have, and {count[CLEAN]} are clean.",
+        f"really run. Of these, with anchors as released: {had}. With the series: "
+        f"{count[ANCHOR]} with anchors, {count[CLEAN]} clean.",
         "",
         "| architecture | routed by | weights | anchors found | fixed by | left | outside towers "
         "| streams stem |",
