@@ -79,6 +79,8 @@ def absence(
     python: Path,
     site_packages: Path,
     numbers: Sequence[str] | None = None,
+    *,
+    installed: bool = True,
 ) -> list[Verdict]:
     """Run the tests of each patch with and without it.
 
@@ -88,6 +90,8 @@ def absence(
         python: the engine environment's interpreter.
         site_packages: where that environment's vllm lies.
         numbers: only these patches; all when None.
+        installed: `python` imports that vllm by itself. If not, `site_packages` may be any folder
+            that holds the applied one, for libraries of another release to run.
 
     Raises:
         RigError: a patch's tests fail with the series, or none fails without the patch. What
@@ -107,7 +111,7 @@ def absence(
         _export_tests(applied, mails, scratch)
 
         def judge(mail: PatchMail) -> Verdict:
-            return _judge(mail, applied, mails, python, site_packages, scratch)
+            return _judge(mail, applied, mails, python, site_packages, scratch, installed)
 
         # Most of a run is spent on one thread, importing.
         with ThreadPoolExecutor(min(_MOST_AT_ONCE, os.cpu_count() or 1)) as pool:
@@ -128,8 +132,9 @@ def _judge(
     python: Path,
     site_packages: Path,
     scratch: Path,
+    installed: bool,
 ) -> Verdict:
-    present = _run(python, mail, scratch, None)
+    present = _run(python, mail, scratch, None if installed else site_packages)
     if not present.passed or present.failed or present.errors:
         raise _failure(mail, f"its tests do not pass with the series: {present}", present)
     with _package_without(applied, mails, mail, site_packages, scratch) as package:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rig.absence import absence, modules_of_a_patch_that_only_adds
+from rig.anchors.overlay import overlay_tree
 from rig.layout import layout_of_this_checkout
 from rig.pins import find_pin
 from rig.series.apply import apply
@@ -13,6 +16,24 @@ from rig.series.listing import read_mails
 from .conftest import Stage
 
 pytestmark = pytest.mark.engine
+
+
+def test_a_patch_that_the_engine_s_release_skips_is_missed_on_the_primary(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """No engine of the primary release can be installed here: its Python runs on this one's."""
+    layout = layout_of_this_checkout()
+    primary = find_pin(layout, None)
+    engine = find_pin(layout, stage.environment.version.partition("+")[0])
+    mails = {mail.number for _, mail in read_mails(layout, primary)}
+    skipped = sorted(mails - {mail.number for _, mail in read_mails(layout, engine)})
+    assert skipped
+    tree = apply(layout, primary)
+    folder = overlay_tree(tree.folder, tmp_path)
+    python = stage.environment.python
+    verdicts = absence(layout, tree, python, folder, skipped, installed=False)
+    assert [v.patch[:4] for v in verdicts] == skipped
+    assert all(v.present.passed and v.absent.failed for v in verdicts), verdicts
 
 
 def test_each_patch_is_missed_by_its_tests(stage: Stage) -> None:
