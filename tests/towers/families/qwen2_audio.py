@@ -1,8 +1,8 @@
-"""Qwen2-Audio: `audio_tower` (of transformers) and `multi_modal_projector` are marked as tower.
+"""Qwen2-Audio: `audio_tower` and `multi_modal_projector` are marked as tower.
 
 Blocks: `audio_tower.layers`, each entered by its `forward` (through the `__call__` that
 transformers gives its layers). No parameter is shared. `embed_positions` is never entered: the
-encoder reads its weight. The model reads dtype and device of `audio_tower.conv1.weight`.
+encoder reads its weight. The model reads the dtype of `audio_tower.conv1.weight`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers.models.qwen2_audio import Qwen2AudioConfig, Qwen2AudioEncoder
+from transformers.models.qwen2_audio import Qwen2AudioConfig
+from vllm.model_executor.models.audioflamingo3 import AudioFlamingo3Encoder
 from vllm.model_executor.models.qwen2_audio import (
     Qwen2AudioForConditionalGeneration,
     Qwen2AudioMultiModalProjector,
@@ -31,7 +32,7 @@ class Qwen2AudioTower(Qwen2AudioForConditionalGeneration):
     def __init__(self, config: Qwen2AudioConfig) -> None:
         nn.Module.__init__(self)
         self.config = config
-        self.audio_tower = Qwen2AudioEncoder(config.audio_config)
+        self.audio_tower = AudioFlamingo3Encoder(config.audio_config)
         self.multi_modal_projector = Qwen2AudioMultiModalProjector(
             config.audio_config.d_model, config.text_config.hidden_size
         )
