@@ -19,14 +19,12 @@ class Tower:
         marks: The names that each mark gives. Where what a family builds has no such part, it is
             the part itself.
         lists: The lists whose members are blocks. All other units are single layers.
-        stays: Large layers that do not stream, since their device is read outside their `forward`.
-        outsized: Single layers that stay too, being larger than the blocks, where a ring has so
+        outsized: Single layers that are no units of the ring, being larger than the blocks, where a ring has so
             many slots or more: each slot would have their size, which costs more than it saves.
     """
 
     marks: Sequence[Sequence[str]]
     lists: Sequence[str]
-    stays: Sequence[str] = ()
     outsized: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -75,7 +73,6 @@ TOWERS = {
     "phi4mm": Tower(
         [["vision_encoder"], ["embed_tokens_extend"]],
         ["vision_encoder.img_processor.encoder.layers", "embed_tokens_extend.encoder.encoders"],
-        stays=["vision_encoder.img_projection"],
     ),
     "pixtral": one_mark(
         "vision_encoder",

@@ -194,13 +194,9 @@ def test_units_are_the_blocks_and_single_layers(family: Family) -> None:
     assert blocks <= {unit.name for unit in units}
     for unit in units:
         assert unit.name in blocks or is_linear(unit.module), unit.name
-    stays = 0
-    for path in TOWERS[family.name].stays:
-        stays += module_bytes(model.get_submodule(path))
-        assert not [unit.name for unit in units if f"{unit.name}.".startswith(f"{path}.")]
     # Of the rest, most streams.
     whole = sum(module_bytes(t) for m in marked_by(family.name, model) for t in m.towers().values())
-    assert sum(module_bytes(unit.module) for unit in units) >= (whole - stays) / 2
+    assert sum(module_bytes(unit.module) for unit in units) >= whole / 2
 
 
 @pytest.mark.parametrize(("num_slots", "num_residents"), RINGS)

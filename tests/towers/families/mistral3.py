@@ -7,6 +7,7 @@ images are projected by one matrix multiplication.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -28,10 +29,13 @@ class Mistral3Tower(Mistral3ForConditionalGeneration):
     def __init__(self, config: Mistral3Config) -> None:
         nn.Module.__init__(self)
         self.config = config
+        # What a server has unless told otherwise; 0.31 knows of no norm of inputs.
+        knows = "input_norm" in signature(init_vision_tower_for_mistral3).parameters
+        input_norm: Any = {"input_norm": IdentityInputNorm()} if knows else {}
         self.vision_tower = init_vision_tower_for_mistral3(
             config,
             quant_config=None,
-            input_norm=IdentityInputNorm(),  # what a server has unless told otherwise
+            **input_norm,
             require_post_norm=False,
             prefix="vision_tower",
         )

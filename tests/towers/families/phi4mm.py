@@ -5,8 +5,8 @@ Blocks: `vision_encoder.img_processor.encoder.layers` (Idefics2 vision) and
 its `forward`. A request with both runs all images in one pass, then one pass for each clip. No
 parameter is shared.
 
-`vision_encoder.glb_GN` and `sub_GN` are bare parameters. The vision encoder takes its device and
-dtype from `img_projection[0].bias`, before that layer is entered, and brings the features there.
+`vision_encoder.glb_GN` and `sub_GN` are bare parameters. The vision encoder takes its dtype from
+`img_projection[0].bias`, before that layer is entered.
 """
 
 from __future__ import annotations
