@@ -19,8 +19,9 @@ class Tower:
         marks: The names that each mark gives. Where what a family builds has no such part, it is
             the part itself.
         lists: The lists whose members are blocks. All other units are single layers.
-        outsized: Single layers that are no units of the ring, being larger than the blocks, where a ring has so
-            many slots or more: each slot would have their size, which costs more than it saves.
+        outsized: Single layers that are no units of the ring, being larger than the blocks, where
+            a ring has so many slots or more: each slot would have their size, which costs more
+            than it saves.
     """
 
     marks: Sequence[Sequence[str]]
