@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +43,10 @@ def anchors_command(
 
     layout = layout_of_this_checkout()
     wanted = Wanted(tree, tuple(arch or ()), json, table, record)
-    status = anchors(layout, find_pin(layout, version), python or engine_python(layout), wanted)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # workers and scratch folders go, too
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    pin = find_pin(layout, version)
+    status = anchors(layout, pin, lambda: python or engine_python(layout), wanted)
     raise typer.Exit(status)
 
 

@@ -72,18 +72,20 @@ class NoTower(Exception):
     """There is nothing to judge: why that is so."""
 
 
-def multimodal_architectures() -> Iterator[tuple[str, str]]:
-    """Every multimodal architecture of vLLM's registry, and why one cannot be looked at."""
-    for name, registered in sorted(ModelRegistry.models.items()):
-        try:
-            with absent_packages():
-                model_class = registered.load_model_cls()
-        except Exception as error:
-            # Without its code nobody can say what it is; one with the word in its module counts.
-            yield name, one_line(error)
-            continue
-        if getattr(model_class, "supports_multimodal", False):
-            yield name, ""
+def architectures() -> list[str]:
+    """Every architecture of vLLM's registry; none is imported for it."""
+    return sorted(ModelRegistry.models)
+
+
+def is_multimodal(architecture: str) -> tuple[bool, str]:
+    """Whether one is multimodal, and why it cannot be looked at: then it counts as if it were."""
+    try:
+        with absent_packages():
+            model_class = ModelRegistry.models[architecture].load_model_cls()
+    except (Exception, SystemExit) as error:
+        # Without its code nobody can say what it is.
+        return True, one_line(error)
+    return bool(getattr(model_class, "supports_multimodal", False)), ""
 
 
 def catch(architecture: str) -> Caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,45 +45,80 @@ class Wanted:
     record: bool = False
 
 
-def anchors(layout: Layout, pin: Pin, python: Path, wanted: Wanted) -> int:
-    """Run the catcher; 0 if nothing that is recorded as clean has an anchor.
+def anchors(layout: Layout, pin: Pin, python: Callable[[], Path], wanted: Wanted) -> int:
+    """Run the catcher; 0 if nothing has an anchor that the record does not have.
 
     Args:
         pin: its release and series are run, unless a tree is named; its release alone as well,
             for a table.
-        python: of an environment with the libraries that vLLM needs.
+        python: makes ready an environment with the libraries that vLLM needs; its interpreter.
 
     Raises:
         RigError: it cannot be run, or not be written.
     """
+    _check(wanted)
+    interpreter = python()
+    before = _record(layout)
+    tree = wanted.tree or apply(layout, pin).folder
+    found = _run(layout, interpreter, wanted.names, lambda into: overlay.overlay_tree(tree, into))
+    for line in report(found):
+        out.print(line)
+    if wanted.json:
+        _write(wanted.json, json.dumps(list(found.raw), indent=1) + "\n")
+    if wanted.table or wanted.record:
+        _write_tables(layout, pin, interpreter, found, wanted)
+    return _judged(before, found, whole=not wanted.names)
+
+
+def _check(wanted: Wanted) -> None:
+    """Refuse what cannot end well, before anything takes time."""
     if wanted.record and wanted.names:
         raise RigError(
             "the record holds all architectures, not some",
             next_step="./rig anchors --record, without --arch",
         )
-    tree = wanted.tree or apply(layout, pin).folder
-    found = _run(layout, python, wanted.names, lambda into: overlay.overlay_tree(tree, into))
-    if wanted.table or wanted.record:
-        _write_tables(layout, pin, python, found, wanted)
-    if wanted.json:
-        _write(wanted.json, json.dumps(list(found.raw), indent=1) + "\n")
-    for line in report(found):
-        out.print(line)
-    return _judged(layout, found)
+    if wanted.tree and (wanted.record or wanted.table):
+        raise RigError(
+            "a table compares a pinned release with the series on it, not another tree",
+            where=wanted.tree,
+            next_step="leave --tree out; --json writes what a tree was found to have",
+        )
+    if wanted.tree and not (wanted.tree / "vllm" / "__init__.py").is_file():
+        raise overlay.no_vllm(wanted.tree)
+    for path in (wanted.json, wanted.table):
+        if path and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise _cannot_write(path, "no file can be made there")
 
 
-def _judged(layout: Layout, found: Run) -> int:
+def _record(layout: Layout) -> Record | None:
+    path = layout.root / RECORD
+    if path.is_file():
+        return read_record(path)
+    console.print(f"no {RECORD}: there is nothing to compare with", markup=False)
+    return None
+
+
+def _judged(recorded: Record | None, found: Run, whole: bool) -> int:
     """Say what is wrong with a run, as the record has it; 1 if anything is."""
     wrong = [
-        f"{v.architecture} is listed as clean, so its stem streams, and it has anchors"
+        f"{v.architecture} has anchors, and streams its stem: the series lists its towers as clean"
         for v in found.verdicts
         if v.claims_too_much
     ]
-    if (layout.root / RECORD).is_file():
+    if recorded is not None:
         wrong += [
-            f"{v.architecture} was clean and is not: {v.verdict} {v.reason}".rstrip()
-            for v in no_longer_clean(read_record(layout.root / RECORD), found.verdicts)
+            f"{v.architecture} is clean in {RECORD}, and not here: {v.verdict} {v.reason}".rstrip()
+            for v in no_longer_clean(recorded, found.verdicts)
         ]
+        known = {row.architecture for row in recorded.rows}
+        wrong += [
+            f"{v.architecture} has anchors, and is not in {RECORD}"
+            for v in found.verdicts
+            if v.anchors and v.architecture not in known
+        ]
+        gone = sorted(known - {v.architecture for v in found.verdicts}) if whole else []
+        if gone:
+            out.print(f"in {RECORD} and not in this registry: {', '.join(gone)}", markup=False)
     for line in wrong:
         out.print(f"FAILED {line}")
     return 1 if wrong else 0
@@ -134,7 +170,9 @@ def _run(
 ) -> Run:
     with _scratch() as scratch:
         package = make(scratch / "tree")
-        how = worker_command(python, layout.root, package, scratch / "log")
+        log = layout.build / "anchors.log"  # outlives the run, which its errors point to
+        log.unlink(missing_ok=True)
+        how = worker_command(python, layout.root, package, log)
         return catch(how, names or None, title)
 
 
@@ -149,9 +187,13 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, "utf-8")
     except OSError as error:
-        raise RigError(
-            f"cannot write: {error.strerror}",
-            where=path,
-            next_step="name a file in a folder that exists and that you may write",
-        ) from error
+        raise _cannot_write(path, str(error.strerror)) from error
     console.print(f"written {path}", markup=False)
+
+
+def _cannot_write(path: Path, why: str) -> RigError:
+    return RigError(
+        f"cannot write: {why}",
+        where=path,
+        next_step="name a file in a folder that exists and that you may write",
+    )

@@ -31,11 +31,7 @@ def overlay_tree(tree: Path, folder: Path) -> Path:
     """
     source = tree.resolve() / "vllm"
     if not (source / "__init__.py").is_file():
-        raise RigError(
-            "this folder holds no vLLM",
-            where=tree,
-            next_step="name the folder in which `vllm/` lies: an applied tree, an unpacked release",
-        )
+        raise no_vllm(tree)
     for at, folders, files in os.walk(source):
         folders[:] = [f for f in folders if f != "__pycache__"]
         target = folder / "vllm" / Path(at).relative_to(source)
@@ -43,6 +39,15 @@ def overlay_tree(tree: Path, folder: Path) -> Path:
         for name in files:
             (target / name).symlink_to(Path(at) / name)
     return _on_the_cpu(folder)
+
+
+def no_vllm(tree: Path) -> RigError:
+    """What to say of a folder that is no vLLM tree."""
+    return RigError(
+        "this folder holds no vLLM",
+        where=tree,
+        next_step="name the folder in which `vllm/` lies: an applied tree, an unpacked release",
+    )
 
 
 def overlay_commit(repository: Path, commit: str, folder: Path) -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +28,7 @@ class WorkerCommand:
         command: it answers with a line of JSON when it is ready, and one for each line it is given.
         env: its whole environment.
         log: where its standard error goes.
+        package: the folder whose `vllm` it must import; any when None.
         ready_seconds: until it is ready.
         answer_seconds: until it has answered.
     """
@@ -33,6 +36,7 @@ class WorkerCommand:
     command: Sequence[str]
     env: Mapping[str, str]
     log: Path
+    package: Path | None = None
     ready_seconds: float = 180.0
     answer_seconds: float = 60.0
 
@@ -77,7 +81,8 @@ class _Worker:
         return answer
 
     def end(self) -> None:
-        self.process.kill()
+        with suppress(ProcessLookupError):  # with it, what a model may have started
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
@@ -130,6 +135,15 @@ class Pool:
                 next_step="this vLLM cannot be imported in the engine's environment: see above",
             )
         self.said = said
+        package = self.how.package
+        # Its files may be links to another folder: only their own place says where it is.
+        if package and Path(said["file"]).parents[1] != package.resolve():
+            self._end()
+            raise RigError(
+                "another vLLM was imported than the one to judge",
+                where=said["file"],
+                next_step=f"it should be in {package}",
+            )
         return worker
 
     def _end(self) -> None:

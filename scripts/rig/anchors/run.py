@@ -6,7 +6,7 @@ import difflib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from rig.console import console
 from rig.errors import RigError
 
 LIST = "?"
-"""What a worker answers with all multimodal architectures, and why one cannot be imported."""
+"""What a worker answers with all architectures; before a name, whether that one is multimodal."""
 _SKIPPED = ("PYTEST_", "PYTHON", "VLLM_", "HF_", "TRANSFORMERS_")
 
 
@@ -50,6 +50,13 @@ def worker_command(python: Path, root: Path, package: Path | None, log: Path) ->
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith(_SKIPPED)}
     paths = [*([package] if package else []), root / "scripts", root]
+    for path in paths:
+        if os.pathsep in str(path.resolve()):
+            raise RigError(
+                f"Python takes {os.pathsep!r} in a path for the end of it",
+                where=path,
+                next_step="choose another folder; TMPDIR says where the tree is linked",
+            )
     env |= {
         "PYTHONPATH": os.pathsep.join(str(path.resolve()) for path in paths),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -61,7 +68,7 @@ def worker_command(python: Path, root: Path, package: Path | None, log: Path) ->
         "OMP_NUM_THREADS": "1",
     }
     command = [str(python), "-P", "-m", "tower_anchors.worker"]
-    return WorkerCommand(command, env, log)
+    return WorkerCommand(command, env, log, package)
 
 
 def catch(how: WorkerCommand, names: Sequence[str] | None = None, title: str = "") -> Run:
@@ -75,20 +82,16 @@ def catch(how: WorkerCommand, names: Sequence[str] | None = None, title: str = "
         RigError: a name is not one of the registry's, or the catcher does not start.
     """
     with Pool(how) as pool:
-        known = pool.ask(LIST, how.ready_seconds)
-        if isinstance(known, str):
-            raise RigError(f"the registry cannot be read: it {known}", where=how.log)
-        vllm = str(pool.said["vllm"])
-        unknown = sorted(set(names or ()) - set(known))
-        if unknown:
-            near = difflib.get_close_matches(unknown[0], known, n=5)
-            raise RigError(
-                f"no multimodal architecture of this vLLM: {', '.join(unknown)}",
-                where=f"vLLM {vllm}",
-                next_step=f"it has {', '.join(near)}" if near else "see its registry",
-            )
-        wanted = sorted(names or known)
-        progress = _Progress(len(wanted), title or f"vLLM {vllm}")
+        listed = pool.ask(LIST, how.ready_seconds)
+        if isinstance(listed, str):
+            raise RigError(f"the registry cannot be read: it {listed}", where=how.log)
+        vllm, every = str(pool.said["vllm"]), list(listed["architectures"])
+        title = title or f"vLLM {vllm}"
+        _refuse_unknown(set(names or ()) - set(every), every, vllm)
+        known = dict(_multimodal(pool, sorted(set(names)) if names else every, title))
+        _refuse_unknown(set(names or ()) - set(known), list(known), vllm)
+        wanted = sorted(known)
+        progress = _Progress(len(wanted), title)
         answers = []
         for name in wanted:
             answer = _judged_by(pool, name, known[name])
@@ -100,6 +103,34 @@ def catch(how: WorkerCommand, names: Sequence[str] | None = None, title: str = "
             raw=tuple(answers),
             unusable=dict(pool.said["unusable_recipes"]),
         )
+
+
+def _refuse_unknown(unknown: Collection[str], known: Sequence[str], vllm: str) -> None:
+    if not unknown:
+        return
+    by_case = {name.casefold(): name for name in known}
+    near: list[str] = []
+    for name in sorted(unknown):
+        close = difflib.get_close_matches(name.casefold(), by_case, n=3)
+        close += [k for k in by_case if name and name.casefold() in k][:3]
+        near += [by_case[k] for k in dict.fromkeys(close)]
+    raise RigError(
+        f"no multimodal architecture of this vLLM: {', '.join(sorted(unknown))}",
+        where=f"vLLM {vllm}",
+        next_step=f"it has {', '.join(near)}" if near else "without --arch all are run and named",
+    )
+
+
+def _multimodal(pool: Pool, names: Sequence[str], title: str) -> Iterator[tuple[str, str]]:
+    """Those that are multimodal, and why one cannot be looked at: also a crash of its module."""
+    for number, name in enumerate(names):
+        if number % 50 == 0:
+            console.print(f"{title}: looking at {number}/{len(names)} architectures", markup=False)
+        answer = pool.ask(f"{LIST}{name}")
+        if isinstance(answer, str):
+            yield name, answer
+        elif answer["multimodal"]:
+            yield name, answer["why_not"]
 
 
 def _judged_by(pool: Pool, name: str, why_not: str) -> Answer:
@@ -136,7 +167,7 @@ def report(run: Run) -> Iterable[str]:
     for verdict in run.verdicts:
         if verdict.verdict != ANCHOR:
             continue
-        yield f"{verdict.architecture}: {len(verdict.anchors)} anchors"
+        yield f"{verdict.architecture}: {_number(len(verdict.anchors), 'anchor')}"
         for line in verdict.anchors:
             yield f"  {line.file}:{line.number}"
             yield f"    {line.code}"
@@ -145,7 +176,11 @@ def report(run: Run) -> Iterable[str]:
         yield f"recipes of {module} are left out: {why}"
     count = run.counts()
     yield (
-        f"vLLM {run.vllm}: {len(run.verdicts)} multimodal architectures: {count[CLEAN]} clean, "
-        f"{count[ANCHOR]} with anchors, {count[NO_TOWER]} without a tower, "
+        f"vLLM {run.vllm}: {_number(len(run.verdicts), 'multimodal architecture')}: "
+        f"{count[CLEAN]} clean, {count[ANCHOR]} with anchors, {count[NO_TOWER]} without a tower, "
         f"{count[CANNOT]} not built"
     )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
