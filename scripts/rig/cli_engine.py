@@ -99,16 +99,33 @@ def absence_command(
         str | None, typer.Argument(help="A release with a CPU wheel; the newest if absent.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Patch numbers; all if absent.")] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only those that the record does not answer for.")
+    ] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Renew patches/absence/<version>.json.")
+    ] = False,
 ) -> None:
     """Show that each patch's tests pass, and that one of them fails without the patch."""
     from rig.absence import absence
+    from rig.absence_record import changed_patches, digests, read_record, write_record
     from rig.rehearsal.environment import engine_environment
     from rig.series.apply import apply as apply_series
+    from rig.series.listing import read_mails
 
     layout = layout_of_this_checkout()
     pin = _pin_with_cpu(layout, version)
+    tree = apply_series(layout, pin)
+    now = digests(tree, [mail for _, mail in read_mails(layout, pin)])
+    if changed:
+        asked = [name[:4] for name in changed_patches(read_record(layout, pin.version), now)]
+        only = [number for number in asked if not only or number in only]
+        if not only:
+            out.print(f"vLLM {pin.version}: the record answers for all {len(now)} patches")
+            return
     wheel = built_wheel(layout, pin, Flavour.CPU)
     environment = engine_environment(layout, pin, wheel.path)
-    tree = apply_series(layout, pin)
     verdicts = absence(layout, tree, environment.python, environment.site_packages, only)
     out.print(f"vLLM {pin.version}: {len(verdicts)} patches are missed by their tests when absent")
+    if record:
+        out.print(f"written: {layout.shown(write_record(layout, pin.version, now, verdicts))}")
