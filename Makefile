@@ -5,7 +5,7 @@
 #   make apply build                  the wheel for a box with GPUs
 #
 # VLLM=0.32.0 names a pinned release (`./rig pins`); the primary one if absent.
-# FLAVOR=cuda|cpu, FROM=wheel|source, RANKS=4, OFFLOAD_TOWERS=1, MODEL=...: see README.md.
+# FLAVOR=cuda|cpu, FROM=wheel|source (for `rebase`: a pin), RANKS=4, OFFLOAD_TOWERS=1, MODEL=...: see README.md.
 
 # Plain `=`: a variable of the same name in your environment changes nothing, one on make's
 # command line does.
@@ -16,11 +16,13 @@ RANKS = 4
 OFFLOAD_TOWERS =
 MODEL =
 RIG = 4x3090
+TO =
+SOURCE =
 VERIFY_FLAGS =
 PYTEST = ./rig --python -m pytest
 
 # A misspelt variable would be ignored without a word, and another wheel built.
-KNOWN = VLLM FLAVOR FROM RANKS OFFLOAD_TOWERS MODEL RIG VERIFY_FLAGS PYTEST
+KNOWN = VLLM FLAVOR FROM RANKS OFFLOAD_TOWERS MODEL RIG TO SOURCE VERIFY_FLAGS PYTEST
 GIVEN = $(foreach v,$(.VARIABLES),$(if $(filter command line,$(origin $(v))),$(v)))
 UNKNOWN = $(filter-out $(KNOWN) MAKEFLAGS MAKEOVERRIDES -%,$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -32,7 +34,7 @@ endif
 
 # build/ and dist/ are folders: without this line `make build` would find build/ up to date.
 .PHONY: help apply refresh verify build pins rehearse serve check check-patches format \
-        test test-fast test-full clean
+        test test-fast test-full clean rebase rebase-continue rebase-abort forecast probes
 
 help:
 	@sed -n 's/^#   //p' Makefile; ./rig --help
@@ -51,6 +53,21 @@ build:
 
 pins:
 	@./rig pins
+
+rebase:
+	@./rig rebase $(TO) $(if $(filter-out wheel source,$(FROM)),--from $(FROM))
+
+rebase-continue:
+	@./rig rebase --continue
+
+rebase-abort:
+	@./rig rebase --abort
+
+forecast:
+	@./rig forecast $(SOURCE)
+
+probes:
+	@./rig probes
 
 rehearse:
 	@./rig rehearse $(VLLM) --ranks $(RANKS) $(if $(filter 1,$(OFFLOAD_TOWERS)),--offload-towers)

@@ -1,7 +1,8 @@
 """`python -m rig`."""
 
 import rig.cli_anchors
-import rig.cli_engine  # noqa: F401  (their commands join those of rig.cli)
+import rig.cli_engine
+import rig.cli_rebase  # noqa: F401  (their commands join those of rig.cli)
 from rig.cli import main
 
 if __name__ == "__main__":

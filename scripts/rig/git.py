@@ -195,3 +195,20 @@ def advice(stderr: str) -> str | None:
             "If none does, it was killed: remove the file named above"
         )
     return None
+
+
+def own_identity(folder: Path) -> dict[str, str] | None:
+    """The name and address that a person's own git would commit with there; None without one.
+
+    It is the only thing that is asked of a person's configuration.
+    """
+    found = {}
+    for key, name in (("user.name", "NAME"), ("user.email", "EMAIL")):
+        asked = subprocess.run(
+            ["git", "config", "--get", key], cwd=folder, capture_output=True, check=False
+        )
+        value = asked.stdout.decode("utf-8", "replace").strip()
+        if asked.returncode != 0 or not value:
+            return None
+        found |= {f"GIT_AUTHOR_{name}": value, f"GIT_COMMITTER_{name}": value}
+    return found

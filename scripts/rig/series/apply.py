@@ -87,7 +87,7 @@ def apply(layout: Layout, pin: Pin, *, discard: bool = False) -> AppliedTree:
             return _describe(layout, pin, tree, was_there=True)
         fresh = layout.build / f".new-vllm-{pin.version}"
         try:
-            _make(layout, pin, fresh, lock)
+            make_tree(layout, pin, fresh, lock)
             _put_in_place(layout, tree, fresh, keep=bool(edits))
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -178,7 +178,8 @@ def _is_current(layout: Layout, pin: Pin, tree: Path, lock: Lock) -> bool:
     return True
 
 
-def _make(layout: Layout, pin: Pin, folder: Path, lock: Lock) -> None:
+def make_tree(layout: Layout, pin: Pin, folder: Path, lock: Lock) -> None:
+    """Make the applied tree of a pin in a folder that does not exist yet, proven by its lock."""
     started = time.monotonic()
     read = read_mails(layout, pin)
     mails = [m for _, m in read]

@@ -1,0 +1,282 @@
+"""`rig rebase`: begin, go on after a person's answer, or throw away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rig.console import console, out
+from rig.errors import RigError
+from rig.git import Git
+from rig.layout import Layout
+from rig.pin_add import add_pin
+from rig.pins import Pin, find_pin, read_pin, read_pins
+from rig.rebase import outbox
+from rig.rebase.commits import (
+    make_commits,
+    plan_commits,
+    read_commits,
+    require_clean_patches,
+    save_commits,
+)
+from rig.rebase.compare import compare, own_texts
+from rig.rebase.passage import End
+from rig.rebase.prepare import Ground, ground_of_pins, reopen
+from rig.rebase.report import Report, print_report, write_report
+from rig.rebase.resolve import put_conflict, take_answer
+from rig.rebase.state import (
+    RebaseState,
+    alone,
+    folder_of,
+    forget,
+    read_resolutions,
+    read_state,
+    remove_resolution,
+    tree_of,
+    write_resolution,
+    write_state,
+)
+from rig.rebase.survey import Decisions, survey
+from rig.rebase.verdict import Judged, Verdict
+from rig.rebase.write import work_out
+from rig.series.listing import patches_for, read_mails
+from rig.series.lock import read_lock
+from rig.series.mail import PatchMail
+from rig.series.scratch import discard, scratch_folder
+from rig.series.verify import verify
+
+CONTINUE = "`make rebase-continue`"
+
+
+def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: bool = True) -> bool:
+    """Carry the series to a release; says whether it is there in full.
+
+    Args:
+        layout: the checkout.
+        new: the release to carry to; pinned already: the result is compared with its lock.
+        old: the pin to carry from; the primary one if None.
+        dry_run: report only; no file of the checkout but the report changes.
+        commit: commit what was written, if the checkout is a git repository.
+
+    Raises:
+        RigError: another rebase is in progress, patches/ holds uncommitted work, or there is no
+            such release.
+    """
+    with alone(layout):
+        source = find_pin(layout, old)
+        if new == source.version:
+            raise RigError(f"the series stands on vLLM {new} already", next_step="name another TO")
+        state = read_state(layout)
+        if state is not None and (state.old, state.new) != (source.version, new):
+            raise RigError(
+                f"a rebase from {state.old} to {state.new} is in progress",
+                where=layout.shown(folder_of(layout)),
+                next_step=f"finish it with {CONTINUE}, or throw it away with `make rebase-abort`",
+            )
+        if state is not None and not dry_run:
+            console.print(f"a rebase to {new} is in progress: going on with it")
+            return _go_on(layout, state, commit=commit)
+        pinned = {p.version for p in read_pins(layout)}
+        if not dry_run and new not in pinned:
+            require_clean_patches(layout)
+        if state is None:
+            discard(folder_of(layout))
+        pin = _pin_of(layout, new)
+        state = state or RebaseState(old=source.version, new=new)
+        if dry_run or new in pinned:
+            return _look_only(layout, state, pin, source)
+        write_state(layout, state)
+        return _run(layout, state, commit=commit)
+
+
+def proceed(
+    layout: Layout,
+    *,
+    accept: Sequence[str] = (),
+    drop: Mapping[str, str] | None = None,
+    forgotten: Sequence[str] = (),
+    commit: bool = True,
+) -> bool:
+    """Go on with the rebase in progress, with what a person decided.
+
+    Raises:
+        RigError: there is none, or the conflict in the tree is not resolved.
+    """
+    with alone(layout):
+        state = read_state(layout)
+        if state is None:
+            raise RigError("no rebase is in progress", next_step="make rebase TO=<version>")
+        known = {p.number for p in patches_for(layout, find_pin(layout, state.old))}
+        for number in (*accept, *(drop or {}), *forgotten):
+            if number not in known:
+                raise RigError(f"the series has no patch {number}", where=f"vLLM {state.old}")
+        state.accept |= set(accept)
+        state.drop |= dict(drop or {})
+        for number in forgotten:
+            if not remove_resolution(layout, number):
+                raise RigError(f"there is no resolution of {number} to forget")
+        write_state(layout, state)
+        return _go_on(layout, state, commit=commit)
+
+
+def abort(layout: Layout) -> str:
+    """Throw the rebase in progress away; patches/ is as it was.
+
+    Raises:
+        RigError: there is none, or its result is being written.
+    """
+    with alone(layout):
+        if outbox.is_filled(folder_of(layout) / "outbox"):
+            raise RigError(
+                "the result is being written to patches/",
+                next_step=f"{CONTINUE} finishes that; undo it with git afterwards",
+            )
+        if not folder_of(layout).exists():
+            raise RigError("no rebase is in progress", next_step="make rebase TO=<version>")
+        forget(layout)
+        return "the rebase is thrown away; patches/ is as it was"
+
+
+def _go_on(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
+    if outbox.is_filled(folder_of(layout) / "outbox"):
+        return _deliver(layout, commit=commit)
+    if state.stopped_at is not None:
+        number = state.stopped_at
+        if number not in state.drop and tree_of(layout).exists():
+            mail = _mail(layout, state.old, number)
+            step = f"if the patch is not needed any more: `./rig rebase --continue --drop {number}`"
+            write_resolution(layout, take_answer(Git(tree_of(layout)), mail, step))
+        state.stopped_at = None
+        write_state(layout, state)
+    require_clean_patches(layout)
+    return _run(layout, state, commit=commit)
+
+
+def _run(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
+    old, new = find_pin(layout, state.old), _pin_of(layout, state.new)
+    ground = _ground(layout, old, new)
+    decisions = _decisions(layout, state, new)
+    passages, report = survey(ground, f"vLLM {old.version}", decisions)
+    _say(layout, report)
+    conflicts = [p.number for p in passages if p.end is End.CONFLICT]
+    if conflicts:
+        put_conflict(ground, conflicts[0], decisions)
+        state.stopped_at = conflicts[0]
+        write_state(layout, state)
+        _say_how_to_resolve(layout, conflicts[0], report)
+        return False
+    if report.waiting:
+        _say_what_to_decide(report.waiting)
+        return False
+    dropped = dict(state.drop) | {
+        j.number: f"merged upstream: {j.evidence}"
+        for j in report.judged
+        if j.verdict is Verdict.MERGED
+    }
+    scratch = folder_of(layout) / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    outcome = work_out(layout, old, new, ground.git, dropped, decisions.resolutions, scratch)
+    shutil.rmtree(scratch)
+    plan = plan_commits(layout, old.version, new.version, outcome, dropped)
+    save_commits(folder_of(layout), plan)
+    outbox.fill(folder_of(layout) / "outbox", layout.root, outcome.all())
+    return _deliver(layout, commit=commit)
+
+
+def _deliver(layout: Layout, *, commit: bool) -> bool:
+    folder = folder_of(layout)
+    for line in outbox.deliver(folder / "outbox", layout.root):
+        console.print(line, markup=False)
+    for line in verify(layout, None, require_quilt=False):
+        console.print(line, markup=False)
+    plan = read_commits(folder)
+    if commit:
+        for line in make_commits(layout.root, plan):
+            out.print(line, markup=False)
+    shutil.rmtree(layout.build / "new-pins", ignore_errors=True)
+    forget(layout)
+    out.print("the series stands on the new release; `make apply` and `make test` come next")
+    return True
+
+
+def _look_only(layout: Layout, state: RebaseState, pin: Pin, old: Pin) -> bool:
+    """All of a survey, in a repository of its own that goes afterwards."""
+    with scratch_folder(layout, "rebase-look") as scratch:
+        pinned = layout.lock(pin.version).exists()
+        expected = read_lock(layout, pin.version).pristine if pinned else None
+        ground = ground_of_pins(layout, old, pin, scratch / "tree", expected)
+        decisions = _decisions(layout, state, pin)
+        _, report = survey(ground, f"vLLM {old.version}", decisions)
+        if pinned:
+            report = replace(report, compared=compare(layout, pin, ground.git))
+        _say(layout, report)
+        return not report.waiting
+
+
+def _mail(layout: Layout, version: str, number: str) -> PatchMail:
+    mails = {mail.number: mail for _, mail in read_mails(layout, find_pin(layout, version))}
+    return mails[number]
+
+
+def _decisions(layout: Layout, state: RebaseState, pin: Pin) -> Decisions:
+    """A person's texts; for a release that is pinned, those that it has already."""
+    resolutions = own_texts(layout, pin) | read_resolutions(layout)
+    leave_out = {**pin.skip, **state.drop}
+    return Decisions(resolutions, leave_out, frozenset(state.accept), frozenset(state.drop))
+
+
+def _ground(layout: Layout, old: Pin, new: Pin) -> Ground:
+    """Both releases in `tree/`, made once for a rebase."""
+    tree = tree_of(layout)
+    if not tree.exists():
+        making = tree.with_name("making")
+        shutil.rmtree(making, ignore_errors=True)
+        ground_of_pins(layout, old, new, making, None)
+        making.rename(tree)
+    return reopen(layout, old, Git(tree), f"vLLM {new.version}")
+
+
+def _pin_of(layout: Layout, version: str) -> Pin:
+    """The pin of a release: the one that is there, or a new one from the index, kept aside."""
+    if (layout.pins / f"{version}.toml").exists():
+        return find_pin(layout, version)
+    aside = replace(layout, root=layout.build / "new-pins")
+    if not (aside.pins / f"{version}.toml").exists():
+        aside.pins.mkdir(parents=True, exist_ok=True)
+        for line in add_pin(aside, version):
+            console.print(f"later: {line}", markup=False)
+    return read_pin(aside.pins / f"{version}.toml")
+
+
+def _say(layout: Layout, report: Report) -> None:
+    print_report(report)
+    for path in write_report(report, layout.build / "rebase-report"):
+        console.print(f"written: {layout.shown(path)}", markup=False)
+
+
+def _say_how_to_resolve(layout: Layout, number: str, report: Report) -> None:
+    one = next(j for j in report.judged if j.number == number)
+    out.print(f"\n{one.name} conflicts. Its files, with markers, are in:", markup=False)
+    for file in one.conflicts:
+        out.print(f"  {layout.shown(tree_of(layout))}/{file.path}", markup=False)
+    out.print(
+        f"Edit them until they say what the patch means, then {CONTINUE}. If the patch is not "
+        f"needed any more: `./rig rebase --continue --drop {number} --why 'a reason'`. "
+        "`make rebase-abort` throws all of it away."
+    )
+
+
+def _say_what_to_decide(waiting: Sequence[Judged]) -> None:
+    for one in waiting:
+        if one.verdict is Verdict.PROBE_FAILED:
+            out.print(
+                f"{one.number} merges, but what it relies on changed (above). Look at it; then "
+                f"`./rig rebase --continue --accept {one.number}`, or change the patch first"
+            )
+        else:
+            out.print(
+                f"{one.number}: {one.verdict}: decide with `./rig rebase --continue --drop "
+                f"{one.number} --why 'a reason'`, or keep it by a change of the patch"
+            )

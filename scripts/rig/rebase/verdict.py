@@ -1,0 +1,302 @@
+"""What became of each patch, from its two commits and what its probes saw. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
+
+from rig.git import Git
+from rig.probes.look import Sighting, State
+from rig.rebase.merged import upstream_has
+from rig.rebase.passage import ConflictFile, End, Passage
+from rig.series.export import patch_bytes, verbatim_patch_id
+from rig.series.mail import PatchMail
+
+_LONG_LINE = 16  # characters from which a line is rare enough to look for in other files
+_MOST_LINES = 8  # each is a search of the whole tree
+
+
+class Verdict(StrEnum):
+    """What became of one patch."""
+
+    CLEAN = "clean"
+    MOVED = "moved"
+    PARTLY_MERGED = "partly merged"
+    MERGED = "merged"
+    EMPTY = "empty, not shown to be merged"
+    CONFLICT = "conflict"
+    TARGET_MOVED = "target moved"
+    TARGET_REMOVED = "target removed"
+    PROBE_FAILED = "probe failed"
+    DEPENDS = "depends on dropped"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One patch on the new release.
+
+    Args:
+        name: its file name.
+        verdict: the worst that is true of it.
+        notes: sentences: what moved, what is missing, what a probe saw.
+        moved: per hunk that stands elsewhere, e.g. "vllm/envs.py: +12".
+        needs_a_person: the rebase does not end before somebody has looked.
+        same_text: it does exactly what it did: the same lines between the same lines.
+        range_diff: old against new, when they differ.
+        conflicts: the three sides of each conflict.
+        evidence: for a patch that upstream has: what says so.
+    """
+
+    number: str
+    name: str
+    verdict: Verdict
+    notes: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    needs_a_person: bool = False
+    same_text: bool = False
+    range_diff: str = ""
+    conflicts: tuple[ConflictFile, ...] = ()
+    evidence: str = ""
+
+
+@dataclass
+class Bench:
+    """What judging needs.
+
+    Args:
+        git: the repository with both releases.
+        exporter: one without configuration that sees its objects, for exact patch bytes.
+        onto: the new release.
+        accepted: patches whose failed probes a person has accepted.
+        dropped: patches that a person drops.
+    """
+
+    git: Git
+    exporter: Git
+    onto: str
+    accepted: Set[str] = field(default_factory=set)
+    dropped: Set[str] = field(default_factory=set)
+
+
+def judge(
+    bench: Bench,
+    passages: Sequence[Passage],
+    mails: Mapping[str, PatchMail],
+    sightings: Sequence[Sighting],
+) -> list[Judged]:
+    """A verdict for each passage.
+
+    Args:
+        bench: where.
+        passages: one run of `carry_over`.
+        mails: patch number -> the text that was carried.
+        sightings: what the probes saw in the new release.
+    """
+    judged = []
+    gone: dict[str, Verdict] = {}
+    for passage in passages:
+        mail = mails[passage.number]
+        one = _one(bench, passage, mail)
+        one = _with_probes(one, [s for s in sightings if s.patch == mail.name], bench.accepted)
+        missing = [n for n in mail.requires if n in gone]
+        if missing:
+            one = _with_missing(one, {n: gone[n] for n in missing}, bench.dropped)
+        if one.verdict in (Verdict.MERGED, Verdict.EMPTY) or passage.end is End.CONFLICT:
+            gone[passage.number] = one.verdict
+        judged.append(one)
+    return _keep_what_is_required(judged, mails, bench.dropped)
+
+
+def _one(bench: Bench, passage: Passage, mail: PatchMail) -> Judged:
+    number, name = passage.number, mail.name
+    if passage.end is End.CONFLICT:
+        verdict, notes = _kind_of_conflict(bench, passage)
+        return Judged(
+            number, name, verdict, notes, needs_a_person=True, conflicts=passage.conflicts
+        )
+    if passage.result is None:
+        witness = upstream_has(bench.git, passage.commit, bench.onto)
+        said = mail.trailers.get("Upstream-Status", ("",))[0]
+        notes = (witness.found,) + ((said,) if said.startswith(("Submitted", "Backport")) else ())
+        if witness.agrees:
+            return Judged(number, name, Verdict.MERGED, notes, evidence=witness.found)
+        asked = number not in bench.dropped
+        return Judged(number, name, Verdict.EMPTY, notes, needs_a_person=asked)
+    return _compare(bench, passage, passage.result, name)
+
+
+def _compare(bench: Bench, passage: Passage, result: str, name: str) -> Judged:
+    old, new = patch_bytes(bench.exporter, passage.commit), patch_bytes(bench.exporter, result)
+    moved = _moves(old, new)
+    same = verbatim_patch_id(old, bench.exporter) == verbatim_patch_id(new, bench.exporter)
+    if passage.end is End.RESOLVED:
+        verdict = Verdict.RESOLVED
+        said = ("answered by a person's text",)
+        return Judged(passage.number, name, verdict, said, moved, range_diff=_range(bench, passage))
+    if same:
+        verdict = Verdict.MOVED if moved else Verdict.CLEAN
+        return Judged(passage.number, name, verdict, moved=moved, same_text=True)
+    notes: list[str] = []
+    verdict = Verdict.MOVED
+    renamed = _renamed(old, new)
+    if renamed:
+        verdict = Verdict.TARGET_MOVED
+        notes += renamed
+    lost = _effect(old) - _effect(new)
+    if lost and not renamed:
+        verdict = Verdict.PARTLY_MERGED
+        files = sorted({path for path, _ in lost})
+        notes.append(f"{lost.total()} of its lines are there already, in {', '.join(files)}")
+    if not notes:
+        notes.append("lines around a hunk changed")
+    return Judged(
+        passage.number, name, verdict, tuple(notes), moved, range_diff=_range(bench, passage)
+    )
+
+
+def _range(bench: Bench, passage: Passage) -> str:
+    assert passage.result is not None
+    done = bench.git.run(
+        "range-diff", "--no-color", "--creation-factor=100",
+        f"{passage.commit}^..{passage.commit}", f"{passage.result}^..{passage.result}",
+        check=False,
+    )  # fmt: skip
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _parsed(raw: bytes) -> PatchSet | None:
+    start = raw.find(b"diff --git ")
+    # Not str.splitlines: a form feed within a line would split it.
+    lines = raw[start:].decode("utf-8", "surrogateescape").split("\n")
+    try:
+        return PatchSet([f"{line}\n" for line in lines])
+    except UnidiffParseError:
+        return None
+
+
+def _moves(old: bytes, new: bytes) -> tuple[str, ...]:
+    before, after = _parsed(old), _parsed(new)
+    if before is None or after is None:
+        return ()
+    there = {file.path: file for file in after}
+    moves = []
+    for file in before:
+        other = there.get(file.path)
+        if other is None or file.is_added_file:
+            continue
+        for one, two in zip(file, other, strict=False):
+            if one.source_start != two.source_start:
+                moves.append(f"{file.path}: {two.source_start - one.source_start:+d}")
+    return tuple(moves)
+
+
+def _effect(raw: bytes) -> Counter[tuple[str, str]]:
+    """Added and removed lines with their file, however often."""
+    parsed = _parsed(raw)
+    found: Counter[tuple[str, str]] = Counter()
+    for file in parsed or ():
+        for hunk in file:
+            for line in hunk:
+                if (line.is_added or line.is_removed) and line.value.strip():
+                    found[file.path, f"{line.line_type}{line.value}"] += 1
+    return found
+
+
+def _renamed(old: bytes, new: bytes) -> list[str]:
+    before = {file.path for file in _parsed(old) or () if not file.is_added_file}
+    after = {file.path for file in _parsed(new) or ()}
+    gone, come = sorted(before - after), sorted(after - {f.path for f in _parsed(old) or ()})
+    if not gone or not come:
+        return []
+    return [f"{', '.join(gone)} became {', '.join(come)} upstream"]
+
+
+def _kind_of_conflict(bench: Bench, passage: Passage) -> tuple[Verdict, tuple[str, ...]]:
+    notes = []
+    kinds = set()
+    for file in passage.conflicts:
+        if file.stages == (1, 3):  # the new release has no such file
+            others = _where_its_lines_are(bench, passage.commit, file.path)
+            kinds.add(Verdict.TARGET_MOVED if others else Verdict.TARGET_REMOVED)
+            notes.append(
+                f"{file.path} is gone"
+                + (f"; its lines are in {', '.join(others)}" if others else "")
+            )
+        elif file.stages == (2, 3):
+            kinds.add(Verdict.CONFLICT)
+            notes.append(f"{file.path}: upstream adds a file of this name itself")
+        elif others := _where_its_lines_are(bench, passage.commit, file.path):
+            kinds.add(Verdict.TARGET_MOVED)
+            notes.append(f"{file.path}: the lines are no longer there, but in {', '.join(others)}")
+        else:
+            kinds.add(Verdict.CONFLICT)
+            notes.append(f"{file.path}: both sides changed the same lines")
+    for verdict in (Verdict.CONFLICT, Verdict.TARGET_REMOVED, Verdict.TARGET_MOVED):
+        if verdict in kinds:
+            return verdict, tuple(notes)
+    return Verdict.CONFLICT, tuple(notes)
+
+
+def _where_its_lines_are(bench: Bench, commit: str, path: str) -> list[str]:
+    """Other files of the new release that hold what the patch wants to change, if its own has not.
+
+    Only lines that are long enough to be rare are looked for, the longest of them.
+    """
+    parsed = _parsed(patch_bytes(bench.exporter, commit))
+    lines = {
+        line.value.strip()
+        for file in parsed or ()
+        if file.path == path
+        for hunk in file
+        for line in hunk
+        if not line.is_added
+    }
+    wanted = sorted((t for t in lines if len(t) >= _LONG_LINE), key=len)[-_MOST_LINES:]
+    holding: Counter[str] = Counter()
+    for text in wanted:
+        done = bench.git.run("grep", "-l", "-z", "-F", "-e", text, bench.onto, check=False)
+        holding.update(p.split(":", 1)[1] for p in done.text.split("\0") if ":" in p)
+    if holding[path] * 2 > len(wanted):
+        return []
+    return sorted(p for p, count in holding.most_common(3) if count * 2 > len(wanted))
+
+
+def _with_probes(one: Judged, seen: Sequence[Sighting], accepted: Set[str]) -> Judged:
+    failed = [s for s in seen if s.state is not State.HOLDS]
+    if not failed or one.verdict in (Verdict.MERGED, Verdict.EMPTY):
+        return one
+    notes = (*one.notes, *(f"probe: {s.probe}: {s.said}" for s in failed))
+    if one.needs_a_person or one.verdict is Verdict.RESOLVED or one.number in accepted:
+        return replace(one, notes=notes)
+    return replace(one, verdict=Verdict.PROBE_FAILED, notes=notes, needs_a_person=True)
+
+
+def _with_missing(one: Judged, gone: Mapping[str, Verdict], dropped: Set[str]) -> Judged:
+    said = tuple(f"it requires {n}: {verdict}" for n, verdict in gone.items())
+    notes = (*one.notes, *said)
+    if one.needs_a_person or all(n in dropped for n in gone):
+        return replace(one, notes=notes)
+    if all(v in (Verdict.MERGED, Verdict.EMPTY) for v in gone.values()):
+        return replace(one, verdict=Verdict.DEPENDS, notes=notes, needs_a_person=True)
+    return replace(one, notes=notes)
+
+
+def _keep_what_is_required(
+    judged: Sequence[Judged], mails: Mapping[str, PatchMail], dropped: Set[str]
+) -> list[Judged]:
+    """A patch that something kept requires is not dropped without a person's word."""
+    kept = [j for j in judged if j.verdict not in (Verdict.MERGED, Verdict.EMPTY)]
+    found = []
+    for one in judged:
+        users = [k.number for k in kept if one.number in mails[k.number].requires]
+        if one.verdict is Verdict.MERGED and users and one.number not in dropped:
+            note = f"required by {', '.join(users)}: `--drop {one.number}` takes it out of there"
+            one = replace(one, notes=(*one.notes, note), needs_a_person=True)
+        found.append(one)
+    return found
