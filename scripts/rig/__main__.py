@@ -1,6 +1,7 @@
 """`python -m rig`."""
 
 import rig.cli_anchors
+import rig.cli_doctor
 import rig.cli_engine
 import rig.cli_rebase  # noqa: F401  (their commands join those of rig.cli)
 from rig.cli import main

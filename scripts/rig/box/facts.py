@@ -47,6 +47,8 @@ class Card(Fact):
 
     `bus_id` is "0000:01:00.0", small letters. `bridges` are the bus ids from the root port down to
     the port above the card. `numa_node` is -1 when the platform says that there is no affinity.
+    `mig`: the card is cut into MIG instances. NVML has no call for locked clocks, so
+    `graphics_clock_locked_mhz` is unknown unless somebody else tells it.
     """
 
     index: int
@@ -61,6 +63,7 @@ class Card(Fact):
     numa_node: int | None = None
     bridges: tuple[str, ...] | None = None
     display_active: bool | None = None
+    mig: bool | None = None
     persistence: bool | None = None
     power_limit_w: float | None = None
     power_default_w: float | None = None

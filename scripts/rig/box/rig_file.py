@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class _Table(BaseModel):
@@ -16,13 +16,23 @@ class CardsTable(_Table):
 
     count: int = Field(ge=1, le=16)
     name: str
-    vram_gib: float = Field(gt=0)
+    vram_gib: float = Field(gt=0, le=1024)
     compute_capability: tuple[int, int]
     nvlink_pairs: tuple[tuple[int, int], ...] = ()
 
+    @model_validator(mode="after")
+    def _pairs_are_of_these_cards(self) -> CardsTable:
+        # One card has one bridge on these boards: it cannot be in two pairs.
+        joined = [card for pair in self.nvlink_pairs for card in pair]
+        if any(not 0 <= card < self.count for card in joined):
+            raise ValueError(f"nvlink_pairs names cards from 0 to {self.count - 1}")
+        if len(set(joined)) < len(joined):
+            raise ValueError("nvlink_pairs names a card twice: a bridge joins two cards")
+        return self
+
 
 class LinkTable(_Table):
-    """[link]: the PCIe generation and lanes that each card should have, per direction."""
+    """[link]: the PCIe generation and lanes that each card should have at least, per direction."""
 
     generation: int = Field(ge=1, le=6)
     width: Literal[1, 2, 4, 8, 16]
