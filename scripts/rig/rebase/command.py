@@ -232,9 +232,11 @@ def _ground(layout: Layout, old: Pin, new: Pin) -> Ground:
     tree = tree_of(layout)
     if not tree.exists():
         making = tree.with_name("making")
-        shutil.rmtree(making, ignore_errors=True)
-        ground_of_pins(layout, old, new, making, None)
-        making.rename(tree)
+        discard(making)  # of a run that was killed; its git may still write there
+        making.mkdir(parents=True)
+        ground_of_pins(layout, old, new, making / "tree", None)
+        (making / "tree").rename(tree)
+        shutil.rmtree(making)
     return reopen(layout, old, Git(tree), f"vLLM {new.version}")
 
 
