@@ -1,6 +1,6 @@
 """Which patches were shown to be missed by their tests, and what that rests on.
 
-Running the tests of every patch twice takes minutes. `patches/absence/<version>.json` holds, per
+Running the tests of every patch twice takes minutes. `docs/absence/<version>.json` holds, per
 patch, a digest of all that decides the answer: the patch's own change and those of the patches
 that go with it, the files it touches as the whole series leaves them, its tests, and what the
 series adds for tests to import. A patch whose digest differs is run again by `make test`; all of
@@ -62,7 +62,7 @@ def digests(applied: AppliedTree, mails: Sequence[PatchMail]) -> dict[str, str]:
 
 def record_path(layout: Layout, version: str) -> Path:
     """Where the record of one pin lies."""
-    return layout.patches / "absence" / f"{version}.json"
+    return layout.root / "docs" / "absence" / f"{version}.json"
 
 
 def read_record(layout: Layout, version: str) -> Record:
@@ -102,6 +102,6 @@ def write_record(
         record[verdict.patch] = Shown(digest=now[verdict.patch], seen=seen)
     kept = {name: record[name].model_dump() for name in now if name in record}
     path = record_path(layout, version)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     return path

@@ -103,7 +103,7 @@ def absence_command(
         bool, typer.Option("--changed", help="Only those that the record does not answer for.")
     ] = False,
     record: Annotated[
-        bool, typer.Option("--record", help="Renew patches/absence/<version>.json.")
+        bool, typer.Option("--record", help="Renew docs/absence/<version>.json.")
     ] = False,
 ) -> None:
     """Show that each patch's tests pass, and that one of them fails without the patch."""

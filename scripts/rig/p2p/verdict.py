@@ -49,8 +49,12 @@ class Verdict(BaseModel):
     def proven(self, way: Way, cards: tuple[int, ...]) -> bool:
         """Whether every result of this way over exactly these cards passed, and there is one.
 
-        For "copy": in every direction for which there is a result.
+        For "copy" there must be one for each direction.
         """
+        if way == "copy" and not {cards, cards[::-1]} <= {
+            r.cards for r in self.results if r.way == way
+        }:
+            return False
         found = [r for r in self.results if r.way == way and set(r.cards) == set(cards)]
         return bool(found) and all(r.outcome == "passed" for r in found)
 

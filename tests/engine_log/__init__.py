@@ -1,0 +1,1 @@
+"""What an engine says: tests of rig.engine_log."""

@@ -1,0 +1,1 @@
+"""Pasted text: tests of rig.box.pasted."""

@@ -1,0 +1,1 @@
+"""A report: what it holds and what it must not."""
