@@ -202,7 +202,7 @@ def own_identity(folder: Path) -> dict[str, str] | None:
 
     It is the only thing that is asked of a person's configuration.
     """
-    found = {}
+    found: dict[str, str] = {}
     for key, name in (("user.name", "NAME"), ("user.email", "EMAIL")):
         asked = subprocess.run(
             ["git", "config", "--get", key], cwd=folder, capture_output=True, check=False

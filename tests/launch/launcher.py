@@ -1,4 +1,8 @@
-"""A launcher of its own process, for tests that kill it: argv is FOLDER PYTHON."""
+"""A launcher of its own process, for tests that kill it: argv is FOLDER PYTHON [WORD].
+
+WORD "fit" makes the check of the installation, before anything is started, take long; "ends"
+leaves the block at once, so that it is stopping soon.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from rig.launch.serve import StopSignal, plan_serve, serving
 
 
 def main() -> None:
-    folder, python = sys.argv[1:]
+    folder, python, *words = sys.argv[1:]
     options = ServeOptions(
         model="m",
         python=Path(python),
@@ -24,10 +28,16 @@ def main() -> None:
     def tell(line: str) -> None:
         print(line, flush=True)
 
-    try:
-        with serving(plan_serve(options), check_installation=lambda _: None, progress=tell):
-            print("SERVING", flush=True)
+    def check(_: Path) -> None:
+        if "fit" in words:
+            print("FITTING", flush=True)
             time.sleep(60)
+
+    try:
+        with serving(plan_serve(options), check_installation=check, progress=tell):
+            print("SERVING", flush=True)
+            if "ends" not in words:
+                time.sleep(60)
     except StopSignal as stop:
         print(f"STOPPED BY {stop}", flush=True)
 

@@ -19,18 +19,27 @@ from rig.launch.processes import read_process
 from rig.launch.running import RANK_GONE_S
 from rig.launch.runs import RunState, recover_stale_runs
 from rig.launch.serve import plan_serve, serving
+from rig.launch.supervise import LostWhileServing
 
-from .checks import alive, nothing
+from .checks import alive, assert_clean, nothing
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-STAGES = {"ray": "Ray 2.60.0: starting", "loading": "loading", "serving": "SERVING"}
+ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STAGES = {
+    "fit": "FITTING",
+    "ray": "Ray 2.60.0: starting",
+    "loading": "loading",
+    "serving": "SERVING",
+    "stopping": "stopping",
+}
 
 
 def launch(options: ServeOptions, stage: str) -> subprocess.Popen[str]:
     """A launcher that has come as far as the stage."""
+    word = {"fit": ["fit"], "stopping": ["ends"]}.get(stage, [])
     launcher = subprocess.Popen(
-        [sys.executable, LAUNCHER, options.log_folder, options.python],
+        [sys.executable, LAUNCHER, options.log_folder, options.python, *word],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
@@ -66,12 +75,11 @@ def wait_until_gone(runtime: Path) -> None:
 @pytest.mark.parametrize(
     "stage, number, processes",
     [
-        ("ray", signal.SIGTERM, 2),
+        *(("ray", number, 2) for number in ASKING),
         ("ray", signal.SIGKILL, 2),
-        ("loading", signal.SIGINT, 5),
+        *(("loading", number, 5) for number in ASKING),
         ("loading", signal.SIGKILL, 5),
-        ("serving", signal.SIGTERM, 5),
-        ("serving", signal.SIGHUP, 5),
+        *(("serving", number, 5) for number in ASKING),
         ("serving", signal.SIGKILL, 5),
     ],
 )
@@ -98,6 +106,61 @@ def test_a_launcher_that_is_told_or_killed(
         assert launcher.returncode == -signal.SIGKILL
     else:
         assert f"STOPPED BY {number.name}" in said
+
+
+@pytest.mark.parametrize("number", [*ASKING, signal.SIGKILL])
+def test_before_anything_was_started(
+    options: ServeOptions, runtime: Path, seen: Path, number: signal.Signals
+) -> None:
+    launcher = launch(options, "fit")
+    launcher.send_signal(number)
+    said, _ = launcher.communicate(timeout=10)
+    assert list(runtime.iterdir()) == []
+    assert not (seen / "ray.json").exists()
+    if number == signal.SIGKILL:
+        assert launcher.returncode == -signal.SIGKILL
+    else:
+        assert f"STOPPED BY {number.name}" in said
+
+
+@pytest.mark.parametrize("number", [*ASKING, signal.SIGKILL])
+def test_a_stop_is_not_cut_short_by_another_word(
+    options: ServeOptions,
+    runtime: Path,
+    seen: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "stubborn leak")
+    launcher = launch(options, "stopping")
+    pids = [json.loads((seen / f"{name}.json").read_text())["pid"] for name in ("ray", "vllm")]
+    launcher.send_signal(number)
+    said, _ = launcher.communicate(timeout=30)
+    wait_until_gone(runtime)
+    if number == signal.SIGKILL:
+        assert launcher.returncode == -signal.SIGKILL
+    else:
+        assert launcher.returncode == 0
+        assert "STOPPED BY" not in said
+        assert "processes ended, nothing is left" in said
+    assert not [pid for pid in pids if alive(pid)]
+    assert not [p for p in (seen / "shared").read_text().split() if Path(p).exists()]
+
+
+def test_a_head_that_is_killed_is_named(
+    options: ServeOptions, runtime: Path, seen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "stubborn leak")
+    with (
+        pytest.raises(LostWhileServing, match=r"error: Ray ended \(killed by signal 9\)"),
+        serving(plan_serve(options), check_installation=nothing) as server,
+    ):
+        pids = server.pids()
+        os.kill(json.loads((seen / "ray.json").read_text())["pid"], signal.SIGKILL)
+        while True:
+            server.check_alive()
+            time.sleep(0.02)
+    assert_clean(server, runtime, pids)
 
 
 def test_when_even_the_keeper_is_killed_the_next_launch_cleans_up(

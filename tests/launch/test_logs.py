@@ -46,13 +46,13 @@ def test_who_spoke_when_is_taken_off(line: str, said: str) -> None:
 def test_the_cause_not_its_consequence(tmp_path: Path, text: str, cause: str) -> None:
     log = tmp_path / "log"
     log.write_text(text)
-    found, last = why_it_ended(log)
+    found, last, _ = why_it_ended(log)
     assert cause in found if cause else found == ""
     assert last == text.rstrip("\n")
 
 
 def test_no_log_is_no_cause(tmp_path: Path) -> None:
-    assert why_it_ended(tmp_path / "none") == ("", "")
+    assert why_it_ended(tmp_path / "none") == ("", "", None)
 
 
 def test_the_meeting_point_of_the_ranks(tmp_path: Path) -> None:
@@ -73,3 +73,14 @@ def test_a_growing_log_is_followed_by_whole_lines(tmp_path: Path) -> None:
         file.flush()
         assert list(follower.new_lines()) == ["two"]
     assert list(follower.new_lines()) == []
+
+
+def test_a_cause_that_is_known_brings_what_to_do(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("vllm: error: unrecognized arguments: --no-such-thing\n")
+    ending = why_it_ended(log)
+    assert "no such argument: --no-such-thing" in ending.cause
+    assert "unrecognized arguments" in ending.cause  # the engine's own words stay
+    assert "vllm serve --help" in str(ending.next_step)
+    log.write_text("ValueError: nobody has met this one\n")
+    assert why_it_ended(log).cause == "ValueError: nobody has met this one"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rig.errors import RigError
-from rig.launch.arguments import has_option, value_of
+from rig.launch.arguments import has_option, pieces_of, switch_of, value_of
 from rig.launch.plan import ServeOptions, ServePlan, plan_serve
 
 OPTIONS = ServeOptions(model="m", python=Path("/e/bin/python"), log_folder=Path("/l"), port=8000)
@@ -42,6 +42,39 @@ def test_a_json_option_given_piece_by_piece_counts_as_given() -> None:
     assert has_option(["--limit-mm-per-prompt.video", "1"], "--limit-mm-per-prompt")
     assert has_option(["--no-enforce-eager"], "--enforce-eager")
     assert not has_option(["--limit"], "--limit-mm-per-prompt")
+
+
+@pytest.mark.parametrize(
+    "arguments, on",
+    [
+        ([], None),
+        (["--enable-prefix-caching"], True),
+        (["--no-enable-prefix-caching"], False),
+        (["--disable-prefix-caching"], False),
+        (["--no_enable_prefix_caching", "--enable-prefix-caching"], True),
+        (["--enable-prompt-embeds"], None),
+    ],
+)
+def test_a_switch_is_as_its_last_word_says(arguments: list[str], on: bool | None) -> None:
+    assert switch_of(arguments, "--enable-prefix-caching") is on
+
+
+@pytest.mark.parametrize(
+    "arguments, value",
+    [
+        (["--limit-mm-per-prompt", '{"video":0,"image":2}'], {"video": 0, "image": 2}),
+        (
+            ["--limit-mm-per-prompt.video=0", "--limit_mm_per_prompt.image", "2"],
+            {"video": 0, "image": 2},
+        ),
+        (["--limit-mm-per-prompt", "x"], {}),
+        (["--limit-mm-per-prompt"], {}),
+    ],
+)
+def test_json_is_read_whole_or_piece_by_piece(
+    arguments: list[str], value: dict[str, object]
+) -> None:
+    assert pieces_of(arguments, "--limit-mm-per-prompt") == value
 
 
 def test_gpu_defaults_are_the_safe_ones_before_p2p_is_proven() -> None:

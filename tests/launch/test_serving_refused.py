@@ -58,6 +58,18 @@ def test_waiting_for_the_engine_is_bounded(
     assert list(runtime.iterdir()) == []
 
 
+def test_an_engine_that_waits_for_devices_says_what_there_is(
+    options: ServeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "waits")
+    with (
+        pytest.raises(RigError) as caught,
+        serving(plan_serve(replace(options, ready_timeout_s=1)), check_installation=nothing),
+    ):
+        pytest.fail("a waiting engine was given out as a server")
+    assert "it waits for 2 GPUs of Ray's and Ray has: 127.0.0.1 (boxa) with 2" in caught.value.what
+
+
 def test_an_engine_that_ends_later_is_noticed(
     options: ServeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +98,7 @@ def test_ray_that_does_not_start(
 
 def test_ray_with_too_few_devices(options: ServeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_RAY", "few")
-    monkeypatch.setattr("rig.launch.serve.RAY_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("rig.launch.starting.RAY_TIMEOUT_S", 1.0)
     with (
         pytest.raises(RigError, match="did not offer 2 devices"),
         serving(plan_serve(options), check_installation=nothing),

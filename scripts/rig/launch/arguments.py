@@ -6,6 +6,7 @@ unambiguous beginning of the name, and reads JSON options piece by piece (`--nam
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from rig.errors import RigError
@@ -32,12 +33,20 @@ def _names(argument: str, option: str, aliases: Sequence[str]) -> bool:
     return len(name) >= least and option.startswith(name)
 
 
+def _negates(argument: str, option: str) -> bool:
+    """Whether an argument turns a switch off: `--no-x`, and since 0.33 `--disable-x` for
+    `--enable-x` and the other way round."""
+    negations = ["--no-" + option.removeprefix("--")]
+    for prefix, inverse in (("--enable-", "--disable-"), ("--disable-", "--enable-")):
+        if option.startswith(prefix):
+            negations.append(inverse + option.removeprefix(prefix))
+    return any(_names(argument, negation, ()) for negation in negations)
+
+
 def has_option(arguments: Sequence[str], option: str, *aliases: str) -> bool:
     """Whether the option, its negation (`--no-...`) or an alias of it is among the arguments."""
-    negation = "--no-" + option.removeprefix("--")
     return any(
-        _names(argument, option, aliases) or _names(argument, negation, ())
-        for argument in arguments
+        _names(argument, option, aliases) or _negates(argument, option) for argument in arguments
     )
 
 
@@ -78,3 +87,38 @@ def whole_number_of(
         span = f"{least} or more" if most is None else f"{least} to {most}"
         raise RigError(f"{option} is {text!r}", next_step=f"give a whole number, {span}")
     return number
+
+
+def switch_of(arguments: Sequence[str], option: str) -> bool | None:
+    """Whether a switch was turned on or off (`--no-...`), the last word counting; else None."""
+    found: bool | None = None
+    for argument in arguments:
+        if _names(argument, option, ()):
+            found = True
+        elif _negates(argument, option):
+            found = False
+    return found
+
+
+def pieces_of(arguments: Sequence[str], option: str) -> dict[str, object]:
+    """The value of an option that takes JSON, whole or piece by piece, as an object.
+
+    What cannot be read is left out: vLLM says so itself.
+    """
+    found: dict[str, object] = {}
+    for index, argument in enumerate(arguments):
+        if not _names(argument, option, ()):
+            continue
+        head, equals, value = argument.partition("=")
+        if not equals:
+            value = arguments[index + 1] if index + 1 < len(arguments) else ""
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        _, dot, key = head.partition(".")
+        if dot:
+            found[key] = read
+        elif isinstance(read, dict):
+            found = {str(name): of for name, of in read.items()}
+    return found

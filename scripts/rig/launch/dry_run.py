@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from rig.launch.defaults import Kind
+from rig.launch.decide import Kind
 from rig.launch.plan import MARKER, ServePlan
 
 _REASON_COLUMN = 56
@@ -64,6 +65,10 @@ def as_shell_script(plan: ServePlan) -> str:
     why = {(reason.kind, reason.subject): reason.why for reason in plan.reasons}
     lines = ["#!/usr/bin/env bash", comment(f"{plan.model} on {plan.devices} device(s)")]
     lines += [comment(f"note: {sentence}") for sentence in plan.conflicts]
+    for reason in plan.reasons:
+        if reason.kind in ("assumed", "layout", "advice"):
+            said = "assumed" if reason.kind == "assumed" else reason.subject
+            lines.append(comment(f"{said}: {reason.why}"))
     lines.append("# note: vLLM may leave files in /dev/shm; `serve` removes them, this does not")
     lines += ["", "# A private folder: Ray's token and files, the engine's sockets"]
     lines += ['RIG_RUN="$(mktemp -d /tmp/vllm-rig-XXXXXX)" || exit', _STOP]
@@ -79,6 +84,13 @@ def as_shell_script(plan: ServePlan) -> str:
     for name, value in plan.engine_environment.items():
         if name != "RAY_ADDRESS":
             lines.append(_line(f"export {name}={quote(value)}", why.get(("environment", name), "")))
+    for reason in plan.reasons:
+        if reason.kind == "left":
+            lines.append(comment(f"{reason.subject} is not set by us: {reason.why}"))
+    for path, text in plan.files.items():
+        lines.append(comment("what the engine reads"))
+        lines.append(f"mkdir -p -- {shlex.quote(str(Path(path).parent))}")
+        lines.append(f"(umask 077; printf %s {shlex.quote(text)} >{shlex.quote(path)})")
     lines += _ray_lines(plan, why) if plan.ray_command else []
     lines += ["", "# The server", "engine_command=("]
     program, *_ = plan.engine_command

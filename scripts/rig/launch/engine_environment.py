@@ -33,6 +33,7 @@ def version(name):
         return None
 print(json.dumps({
     "executable": sys.executable,
+    "python": "%d.%d" % sys.version_info[:2],
     "vllm": version("vllm"),
     "ray": version("ray"),
     "grpc": importlib.util.find_spec("grpc") is not None,
@@ -54,6 +55,7 @@ class EngineEnvironment:
         ray_client: whether `ray start` would open a server for remote drivers (it does when
             grpc is installed).
         shadowed_by: the folder of another vLLM that would be imported instead, or None.
+        python_version: like "3.12": Ray refuses a cluster of different ones.
     """
 
     python: Path
@@ -61,6 +63,7 @@ class EngineEnvironment:
     ray: str | None
     ray_client: bool
     shadowed_by: Path | None
+    python_version: str = ""
 
 
 def choose_python(asked: str | None, inherited: Mapping[str, str] | None = None) -> Path:
@@ -116,7 +119,12 @@ def describe(python: Path) -> EngineEnvironment:
     if said["package"] and not Path(said["package"]).samefile(said["installed"]):
         shadowed_by = Path(said["package"]).parent
     return EngineEnvironment(
-        executable, said["vllm"], said["ray"], said["grpc"], shadowed_by=shadowed_by
+        executable,
+        said["vllm"],
+        said["ray"],
+        said["grpc"],
+        shadowed_by=shadowed_by,
+        python_version=said["python"],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from rig.errors import RigError, first_line_of_os_error
 
@@ -67,14 +68,34 @@ def tail(path: Path, lines: int = 20) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def why_it_ended(path: Path, lines: int = 12) -> tuple[str, str]:
-    """What a program's log says about its end: (the cause in one line or "", its last lines)."""
+class Ending(NamedTuple):
+    """What a program's log says about its end: the cause in one line or "", its last lines, and
+    what to do about it where that is known."""
+
+    cause: str
+    last: str
+    next_step: str | None
+
+
+def why_it_ended(path: Path, lines: int = 12) -> Ending:
+    """Read a log of Ray's or of the engine's for what ended it."""
     try:
         text = path.read_text(errors="replace")
     except OSError:
-        return "", ""
+        return Ending("", "", None)
+    from rig.engine_log import known_failure
+
+    said = text.splitlines()
     found = causes(text)
-    return (found[-1] if found else ""), "\n".join(text.splitlines()[-lines:])
+    cause, next_step = (found[-1] if found else ""), None
+    known = known_failure(said)
+    if known is not None:
+        meaning, next_step = known
+        if cause and not cause.startswith(meaning[:60]):
+            cause = f"{meaning} ({cause[:200]})"
+        else:
+            cause = cause or meaning
+    return Ending(cause, "\n".join(said[-lines:]), next_step or None)
 
 
 def store_ports(path: Path) -> set[int]:

@@ -16,16 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from rig.errors import RigError
-from rig.launch.arguments import value_of, whole_number_of
-from rig.launch.defaults import (
-    Reason,
-    Wish,
-    engine_arguments,
-    engine_variables,
-    inherited_to_remove,
-    ray_arguments,
-    security_variables,
-)
+from rig.launch.arguments import value_of
+from rig.launch.decide import Known, Reason, User, decide
 
 Executor = Literal["ray", "mp"]
 
@@ -53,6 +45,7 @@ class ServeOptions:
         object_store_bytes: the size of Ray's object store. vLLM passes only small messages
             through it; Ray's own default is 30 % of the memory.
         allow_open_sockets: only warn of a listening socket that other machines can reach.
+        custom_all_reduce_pcie: custom all-reduce is wanted on more than two PCIe cards, if proven.
     """
 
     model: str
@@ -68,6 +61,7 @@ class ServeOptions:
     stop_patience_s: float = 15.0
     object_store_bytes: int = 256 * 1024 * 1024
     allow_open_sockets: bool = False
+    custom_all_reduce_pcie: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +82,8 @@ class ServePlan:
         port: its port, or None for a free one.
         scheme: "http" or "https".
         reasons: why, in the order of printing; those of kind "conflict" deserve a warning.
+        cards: the card of each rank by PCI order, where that is known.
+        files: path -> text of what the engine reads, to be written before it starts, mode 0600.
     """
 
     options: ServeOptions
@@ -103,6 +99,8 @@ class ServePlan:
     port: int | None
     scheme: str
     reasons: tuple[Reason, ...] = field(default=())
+    cards: tuple[int, ...] | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def python(self) -> Path:
@@ -148,19 +146,73 @@ class ServePlan:
         )
 
 
-def plan_serve(options: ServeOptions, inherited: Mapping[str, str] | None = None) -> ServePlan:
-    """Decide what to run.
+def plan_serve(
+    options: ServeOptions,
+    inherited: Mapping[str, str] | None = None,
+    known: Known | None = None,
+) -> ServePlan:
+    """Decide what to run: what `decide` says, as whole commands.
 
     Args:
         options: what is wanted.
         inherited: the environment that the launch starts from; the process's own if not given.
+        known: the rig, the box, the P2P verdict, the memory plan; nothing is known if absent.
 
     Raises:
         RigError: an argument that cannot be served, e.g. a size that is not a number.
     """
     inherited = os.environ if inherited is None else inherited
+    known = known or Known()
     extra = options.extra_arguments
-    reasons: list[Reason] = []
+    said = (*(known.rig.defaults.arguments if known.rig is not None else ()), *extra)
+    _refuse_what_cannot_be_served(options, said)
+    decision = decide(
+        known.rig,
+        known.box,
+        known.verdict,
+        known.memory,
+        User(
+            arguments=extra,
+            inherited=inherited,
+            ranks=options.ranks,
+            executor=options.executor,
+            rehearse=options.rehearse,
+            host=options.host,
+            port=options.port,
+            object_store_bytes=options.object_store_bytes,
+            programs=str(options.python.parent),
+            custom_all_reduce_pcie=options.custom_all_reduce_pcie,
+            folder=str(options.log_folder),
+        ),
+        release=known.release,
+        numactl=known.numactl,
+    )
+    vllm_arguments = (options.model, *decision.vllm_arguments, *extra)
+    ray_command: tuple[str, ...] = ()
+    if decision.ray:
+        ray_command = (str(options.python.parent / "ray"), *decision.ray_arguments)
+    environment = decision.environment
+    return ServePlan(
+        options=options,
+        tensor_parallel_size=decision.layout.tensor,
+        devices=decision.layout.devices,
+        ray_command=ray_command,
+        engine_command=(str(options.python.parent / "vllm"), "serve", *vllm_arguments),
+        vllm_arguments=vllm_arguments,
+        # Ray's workers inherit the raylet's environment, so it must know what the engine knows.
+        ray_environment={k: v for k, v in environment.items() if k != "RAY_ADDRESS"},
+        engine_environment=environment,
+        removed_variables=decision.removed,
+        host=decision.host,
+        port=decision.port,
+        scheme="https" if value_of(said, "--ssl-certfile") else "http",
+        reasons=decision.reasons,
+        cards=decision.layout.cards,
+        files=decision.files,
+    )
+
+
+def _refuse_what_cannot_be_served(options: ServeOptions, said: tuple[str, ...]) -> None:
     if not options.model or options.model.startswith("-"):
         raise RigError("no model was named", next_step="name it first, vLLM's arguments after it")
     if MARKER.search(str(options.python)):
@@ -169,78 +221,8 @@ def plan_serve(options: ServeOptions, inherited: Mapping[str, str] | None = None
             where=options.python,
             next_step="make the environment in a folder with a plain path",
         )
-    if value_of(extra, "--uds") is not None:
+    if value_of(said, "--uds") is not None:
         raise RigError(
             "--uds is not supported: readiness is checked over TCP",
             next_step="leave it out; the server listens on loopback unless --host says otherwise",
         )
-
-    tensor, devices = _devices(options, reasons)
-    host = value_of(extra, "--host") or options.host
-    port = whole_number_of(extra, "--port", most=65535) or options.port
-    executor = _executor(options, reasons)
-    wish = Wish(
-        extra=extra,
-        inherited=inherited,
-        ray=executor == "ray",
-        rehearse=options.rehearse,
-        tensor=tensor,
-        devices=devices,
-        host=host,
-        port=port,
-        object_store_bytes=options.object_store_bytes,
-        programs=str(options.python.parent),
-    )
-    security = security_variables(wish, reasons)
-    variables = engine_variables(wish, reasons)
-    ours = engine_arguments(wish, reasons)
-    vllm_arguments = (options.model, *ours, *extra)
-    ray_command: tuple[str, ...] = ()
-    if wish.ray:
-        ray_program = str(options.python.parent / "ray")
-        ray_command = (ray_program, *ray_arguments(wish, reasons))
-        address = "the address that the private cluster chose for itself"
-        reasons.append(Reason("environment", "RAY_ADDRESS", address))
-        variables = {**variables, "RAY_ADDRESS": "$RIG_RAY_ADDRESS"}
-    return ServePlan(
-        options=options,
-        tensor_parallel_size=tensor,
-        devices=devices,
-        ray_command=ray_command,
-        engine_command=(str(options.python.parent / "vllm"), "serve", *vllm_arguments),
-        vllm_arguments=vllm_arguments,
-        # Ray's workers inherit the raylet's environment, so it must know what the engine knows.
-        ray_environment={k: v for k, v in {**security, **variables}.items() if k != "RAY_ADDRESS"},
-        engine_environment={**security, **variables},
-        removed_variables=inherited_to_remove(inherited, reasons),
-        host=host,
-        port=port,
-        scheme="https" if value_of(extra, "--ssl-certfile") else "http",
-        reasons=tuple(reasons),
-    )
-
-
-def _devices(options: ServeOptions, reasons: list[Reason]) -> tuple[int, int]:
-    extra = options.extra_arguments
-    asked = whole_number_of(extra, "--tensor-parallel-size", "-tp")
-    tensor = asked or options.ranks
-    if asked is not None and asked != options.ranks:
-        why = f"your --tensor-parallel-size {asked} wins over this rig's {options.ranks}"
-        reasons.append(Reason("conflict", "--tensor-parallel-size", why))
-    pipeline = whole_number_of(extra, "--pipeline-parallel-size", "-pp") or 1
-    data = whole_number_of(extra, "--data-parallel-size", "-dp") or 1
-    if options.ranks < 1:
-        raise RigError(f"ranks is {options.ranks}", next_step="serve on one device or more")
-    return tensor, tensor * pipeline * data
-
-
-def _executor(options: ServeOptions, reasons: list[Reason]) -> str:
-    asked = value_of(options.extra_arguments, "--distributed-executor-backend")
-    if asked is None:
-        return options.executor
-    if asked not in ("ray", "mp"):
-        raise RigError(f"--distributed-executor-backend is {asked!r}", next_step="use ray or mp")
-    if asked != options.executor:
-        why = f"your --distributed-executor-backend {asked} wins over {options.executor}"
-        reasons.append(Reason("conflict", "--distributed-executor-backend", why))
-    return asked

@@ -1,4 +1,4 @@
-"""What the live private cluster says of itself, asked with the engine's own Ray."""
+"""What a live cluster says of itself, asked with the engine's own Ray."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rig.errors import RigError
 
 # Reads Ray's tables only: `ray.init` would add a driver and its worker processes.
-_ASK = """
+CONNECT = """
 import json, sys
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 state = GlobalState()
 state._initialize_global_state(GcsClientOptions.create(
     sys.argv[1], None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False))
-nodes = [node for node in state.node_table() if node["Alive"]]
+def nodes():
+    return [
+        {"id": node["NodeID"], "alive": bool(node["Alive"]),
+         "address": node.get("NodeManagerAddress", ""),
+         "host": node.get("NodeManagerHostname", ""),
+         "devices": int(node.get("Resources", {}).get("GPU", 0)),
+         "labels": dict(node.get("Labels") or {}),
+         "why": node.get("DeathReasonMessage", "")}
+        for node in state.node_table()]
+"""
+_ASK = (
+    CONNECT
+    + """
 print(json.dumps({
-    "devices": sum(node["Resources"].get("GPU", 0) for node in nodes),
-    "nodes": [node["NodeID"] for node in nodes],
+    "nodes": nodes(),
     "actors": [
         {"name": actor["Name"], "pid": actor["Pid"], "id": actor["ActorID"],
          "node": actor["Address"]["NodeID"]}
@@ -31,6 +43,7 @@ print(json.dumps({
     ],
 }))
 """
+)
 # vllm_Worker_<instance>[_TP<n>][_PP<n>]: the parts that vLLM adds only where a size is over one.
 _WORKER = re.compile(r"vllm_Worker_.*?(?:_TP(?P<tp>\d+))?(?:_PP(?P<pp>\d+))?(?:_PCP\d+)?$")
 
@@ -46,12 +59,58 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class ClusterState:
-    """The devices, nodes and actors that are alive."""
+class Node:
+    """One node (box) that is or was in the cluster.
 
+    Args:
+        node_id: Ray's id of it.
+        alive: whether it still is.
+        address: the address that it gave to the others.
+        host: its host name.
+        devices: how many GPUs it brought.
+        labels: what it said of itself when it joined.
+        why: Ray's word on why it is gone.
+    """
+
+    node_id: str
+    alive: bool
+    address: str
+    host: str
     devices: int
-    node_ids: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.host})" if self.host else self.address
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """The nodes, and the actors that are alive."""
+
+    nodes: tuple[Node, ...]
     actors: tuple[Actor, ...]
+
+    @property
+    def alive(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.alive)
+
+    @property
+    def devices(self) -> int:
+        """How many GPUs the living nodes have."""
+        return sum(node.devices for node in self.alive)
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        return tuple(node.node_id for node in self.alive)
+
+
+def nodes_of(said: list[dict[str, Any]]) -> tuple[Node, ...]:
+    """The nodes as the scripts here print them."""
+    return tuple(
+        Node(n["id"], n["alive"], n["address"], n["host"], n["devices"], n["labels"], n["why"])
+        for n in said
+    )
 
 
 def ask_cluster(
@@ -75,13 +134,14 @@ def ask_cluster(
         )
         said = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        detail = getattr(error, "stderr", None) or None
+        if isinstance(detail, bytes):  # of a timeout, whatever `text` says
+            detail = detail.decode(errors="replace")
         raise RigError(
-            "the private Ray cluster does not answer",
-            where=address,
-            detail=getattr(error, "stderr", None) or None,
+            "the private Ray cluster does not answer", where=address, detail=detail
         ) from error
     actors = tuple(Actor(a["name"], a["pid"], a["id"], a["node"]) for a in said["actors"])
-    return ClusterState(int(said["devices"]), tuple(said["nodes"]), actors)
+    return ClusterState(nodes_of(said["nodes"]), actors)
 
 
 def worker_rank(name: str, tensor: int) -> int | None:

@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
-import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rig.errors import RigError
 from rig.launch import processes
+from rig.launch.asking import open_connection
+from rig.launch.cluster_watch import NodeWatch
 from rig.launch.keeper_client import KeeperClient, StopReport
-from rig.launch.logs import store_ports, why_it_ended
+from rig.launch.logs import store_ports, tail, why_it_ended
 from rig.launch.plan import ServePlan
-from rig.launch.ray_state import ask_cluster, worker_rank
+from rig.launch.ranks import Rank, ranks_by_title, ranks_in_cluster
+from rig.launch.ray_state import ask_cluster
 from rig.launch.sockets import ListeningSocket, listening, others_on_port, unexpected
+from rig.launch.supervise import LostWhileServing
 
-_MP_WORKER = re.compile(r"^VLLM::Worker(?:_DP\d+)?(?:_PP(?P<pp>\d+))?(?:_TP(?P<tp>\d+))?")
+__all__ = ["NODE_GONE_S", "RANK_GONE_S", "Rank", "RunningServer"]
+
 # vLLM notices within a second or two that a worker ended, and ends with the cause in its log.
 RANK_GONE_S = 20.0
+# An engine may end before Ray has given up a node that is silent (cluster.py: about 8 s).
+NODE_GONE_S = 12.0
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-@dataclass(frozen=True)
-class Rank:
-    """One worker as the live cluster knows it.
-
-    Args:
-        rank: its place in the tensor (and pipeline) parallel group.
-        pid: its process, checked to be one of this run's.
-        name: the actor's name in Ray, or the process's title without Ray.
-        node_id: Ray's id of the node that it runs on; "" without Ray.
-        actor_id: Ray's id of the worker; "" without Ray.
-        memory_bytes: its proportional share of the memory (PSS).
-    """
-
-    rank: int
-    pid: int
-    name: str
-    node_id: str
-    actor_id: str
-    memory_bytes: int
 
 
 class RunningServer:
@@ -66,6 +49,7 @@ class RunningServer:
         installation: object,
         ray_address: str,
         environment: Mapping[str, str],
+        watch: NodeWatch | None = None,
     ) -> None:
         self.plan = plan
         self.installation = installation
@@ -75,6 +59,8 @@ class RunningServer:
         self.stopped: StopReport | None = None
         self._keeper = keeper
         self._environment = dict(environment)
+        self._watch = watch
+        self._unwatched_since = 0.0
         self._ranks: list[Rank] = []
         self._gone: list[Rank] = []
         self._gone_at = 0.0
@@ -108,15 +94,7 @@ class RunningServer:
         Raises:
             OSError, http.client.HTTPException: no answer.
         """
-        connection: http.client.HTTPConnection
-        if self.plan.scheme == "https":
-            # This box asks itself; the certificate is made out to its public name.
-            context = ssl._create_unverified_context()
-            connection = http.client.HTTPSConnection(
-                self.host, self.port, timeout=timeout_s, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        connection = open_connection(self.base_url, timeout_s)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -148,21 +126,27 @@ class RunningServer:
         return self._keeper.state().pids
 
     def check_alive(self) -> None:
-        """Raise RigError, with the cause from its log, if the engine, a rank or Ray has ended.
+        """Check that nothing has ended by itself.
 
         The ranks that ended before the engine are known from `ranks` having been called before.
+
+        Raises:
+            RigError: the engine, a rank, Ray or another box of the cluster is gone, with the
+                cause from its log; `LostWhileServing` if the server had been healthy.
         """
         state = self._keeper.state()
+        self._check_nodes(state.exit_codes)
         codes = state.exit_codes
         if not self._gone and not codes:
-            self._gone = [rank for rank in self._ranks if rank.pid not in state.pids]
+            here = [rank for rank in self._ranks if not rank.node]
+            self._gone = [rank for rank in here if rank.pid not in state.pids]
             self._gone_at = time.monotonic()
         first = ", ".join(f"rank {rank.rank} (pid {rank.pid})" for rank in self._gone)
         logs = {"engine": self.engine_log, "ray": self.ray_log}
         for name in ("engine", "ray"):
             log = logs[name]
             if name in codes and log is not None:
-                cause, last = why_it_ended(log)
+                cause, last, step = why_it_ended(log)
                 how = f"exit code {codes[name]}"
                 if codes[name] < 0:
                     how = f"killed by signal {-codes[name]}"
@@ -171,18 +155,59 @@ class RunningServer:
                 who = "the engine" if name == "engine" else "Ray"
                 if first:
                     how += f", after {first} had ended"
-                raise RigError(
-                    f"{who} ended ({how}): {cause or 'it gives no reason'}", where=log, detail=last
+                raise self._loss(
+                    f"{who} ended ({how}): {cause or 'it gives no reason'}",
+                    where=log,
+                    next_step=step,
+                    detail=last,
                 )
-
         if first and time.monotonic() - self._gone_at > RANK_GONE_S:
-            cause, last = why_it_ended(self.engine_log)
-            raise RigError(
+            cause, last, step = why_it_ended(self.engine_log)
+            raise self._loss(
                 f"{first} ended, and the engine did not: {cause or 'it gives no reason'}",
                 where=self.engine_log,
-                next_step="a killed worker often means that memory ran out: see `dmesg`",
+                next_step=step or "a killed worker often means that memory ran out: see `dmesg`",
                 detail=last,
             )
+
+    @property
+    def _loss(self) -> type[RigError]:
+        return LostWhileServing if self.ready_after_s else RigError
+
+    def _check_nodes(self, codes: Mapping[str, int]) -> None:
+        if self._watch is None:
+            return
+        # The watcher ends with Ray; alone, it leaves a box's loss unseen.
+        wait = NODE_GONE_S if {"engine", "ray"} & codes.keys() else 0.0
+        lost = self._watch.lost_within(wait)
+        if not lost:
+            self._unwatched_since = self._unwatched_since or time.monotonic()
+            if "watch" not in codes:
+                self._unwatched_since = 0.0
+            elif not wait and time.monotonic() - self._unwatched_since > RANK_GONE_S:
+                raise self._loss("nobody watches the other boxes any more", where=self._watch.log)
+            return
+        gone = ", ".join(map(str, lost))
+        ranks = [str(r.rank) for r in self._ranks if r.node in {str(node) for node in lost}]
+        with_it = f", and with it rank {', '.join(ranks)}" if ranks else ""
+        why = "; ".join(dict.fromkeys(node.why for node in lost if node.why))
+        raise self._loss(
+            f"node {gone} went away{with_it}",
+            where=self.engine_log,
+            next_step="look at that box: its power, its network, its `dmesg`, its ray.log",
+            detail=why or None,
+        )
+
+    def waits_for(self) -> str:
+        """What an engine that is not ready says that it waits for, in words; "" if nothing."""
+        if "Waiting for creating a placement group" not in tail(self.engine_log, 200):
+            return ""
+        try:
+            cluster = ask_cluster(self.plan.python, self.ray_address, self._environment)
+        except RigError as error:
+            return f"it waits for {self.plan.devices} GPUs of Ray's, and {error.what}"
+        here = ", ".join(f"{node} with {node.devices}" for node in cluster.alive)
+        return f"it waits for {self.plan.devices} GPUs of Ray's and Ray has: {here or 'no node'}"
 
     def ranks(self) -> list[Rank]:
         """The workers, in order of rank, as the live cluster knows them.
@@ -190,39 +215,15 @@ class RunningServer:
         Raises:
             RigError: the cluster does not answer, or names a process that is not of this run.
         """
-        pids = set(self.pids())
-        found: list[Rank] = []
-        if not self.plan.ray_command:
-            for pid in pids:
-                title = processes.title(pid)
-                rank = self._rank_of_title(title)
-                if rank is not None:
-                    found.append(Rank(rank, pid, title, "", "", processes.memory_bytes([pid])))
-        else:
+        pids = self.pids()
+        tensor = self.plan.tensor_parallel_size
+        if self.plan.ray_command:
             cluster = ask_cluster(self.plan.python, self.ray_address, self._environment)
-            for actor in cluster.actors:
-                rank = worker_rank(actor.name, self.plan.tensor_parallel_size)
-                if rank is None:
-                    continue
-                if actor.pid not in pids:
-                    raise RigError(
-                        f"Ray names process {actor.pid} as rank {rank}, which is not of this run",
-                        where=self.ray_address,
-                    )
-                memory = processes.memory_bytes([actor.pid])
-                found.append(
-                    Rank(rank, actor.pid, actor.name, actor.node_id, actor.actor_id, memory)
-                )
-        self._ranks = sorted(found, key=lambda rank: rank.rank)
+            own = None if self._watch is None else self.ray_address.rpartition(":")[0]
+            self._ranks = ranks_in_cluster(cluster, pids, tensor, own)
+        else:
+            self._ranks = ranks_by_title(pids, tensor, alone=self.plan.devices == 1)
         return list(self._ranks)
-
-    def _rank_of_title(self, title: str) -> int | None:
-        if self.plan.devices == 1 and title.startswith("VLLM::EngineCore"):
-            return 0
-        match = _MP_WORKER.match(title)
-        if match is None:
-            return None
-        return int(match["pp"] or 0) * self.plan.tensor_parallel_size + int(match["tp"] or 0)
 
     def memory_bytes(self) -> int:
         """The memory of the whole run, shared pages counted once."""
@@ -253,6 +254,15 @@ class RunningServer:
                     f"torch's store listens on every interface, without a password: {socket}; "
                     "keep this port behind a firewall"
                 )
+        if self._watch is not None:
+            # Ray and gloo serve the other boxes; what Ray opens, it opens on every interface.
+            everywhere = [s for s in unknown if s.address in _EVERY_INTERFACE]
+            listed = ", ".join(str(socket.port) for socket in everywhere)
+            self.warnings.append(
+                f"{len(unknown)} ports serve the other boxes; these listen on every interface "
+                f"of this one, so keep them behind a firewall: {listed}"
+            )
+            return
         if not unknown:
             return
         said = "; ".join(str(socket) for socket in unknown)

@@ -41,6 +41,8 @@ MARK_VARIABLE = "RIG_LAUNCH_MARK"
 # A UNIX socket's path has room for 107 bytes. Ray needs 66 of them below the folder of a run
 # ("/r/session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store"), the run's name 9.
 LONGEST_RUNTIME_FOLDER = 107 - 66 - 9
+# Ray's own logs and tables take a few MiB in an hour here; with less it dies in odd places.
+LEAST_ROOM_BYTES = 64 * 2**20
 _ABANDONED_AFTER_S = 60.0
 
 
@@ -81,6 +83,19 @@ def runtime_folder(named: str | None = None) -> Path:
             next_step=f"remove it or `chmod 700` it, or set {RUNTIME_VARIABLE} to another one",
         )
     return folder
+
+
+def require_room(folder: Path, least_bytes: int | None = None) -> None:
+    """Raise RigError if a folder's file system has no room for what a run writes there."""
+    least_bytes = LEAST_ROOM_BYTES if least_bytes is None else least_bytes
+    free = shutil.disk_usage(folder).free
+    if free < least_bytes:
+        raise RigError(
+            f"no space for a run: {free / 2**20:.1f} MiB are free and "
+            f"{least_bytes / 2**20:.0f} MiB are needed for Ray's files",
+            where=folder,
+            next_step=f"free some (`df -h {folder}`), or set {RUNTIME_VARIABLE} to another folder",
+        )
 
 
 @dataclass

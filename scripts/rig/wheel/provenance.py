@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rig.errors import RigError
 from rig.pins import Commit, Flavour, PatchNumber, ReleaseVersion, Sha256
-from rig.series.applied import AppliedTree
+
+if TYPE_CHECKING:  # a launch reads provenance, and needs nothing of the series
+    from rig.series.applied import AppliedTree
+
 
 PROVENANCE_PATH = "vllm/rig_provenance.json"
 SCHEMA: Literal[1] = 1

@@ -1,4 +1,5 @@
-"""Stands in for the `ray` program: a head that blocks, and a daemon that will not end by asking.
+"""Stands in for the `ray` program: a head (or a node that joins one) that blocks, and a daemon
+that will not end by asking.
 
 FAKE_RAY chooses: "" works, "fails" ends at once with an error, "slow" never comes up, "few"
 offers one device too few.
@@ -49,9 +50,14 @@ def main() -> None:
     daemon()
     if mode == "slow":
         time.sleep(3600)
+    if not any(argument == "--head" for argument in sys.argv):
+        print("Ray runtime started.", flush=True)
+        time.sleep(3600)
     gcs = socket.create_server(("127.0.0.1", 0))
     devices = int(value("num-gpus")) - (mode == "few")
-    state = {"devices": devices, "actors": []}
+    labels = [a.partition("=")[2] for a in sys.argv if a.startswith("--labels=")]
+    pairs = dict(pair.split("=") for pair in labels[0].split(",")) if labels else {}
+    state = {"devices": devices, "actors": [], "labels": pairs}
     (folder / "fake_state.json").write_text(json.dumps(state))
     print("Ray runtime started.", flush=True)
     (folder / "ray_current_cluster").write_text(f"127.0.0.1:{gcs.getsockname()[1]}")

@@ -1,10 +1,10 @@
 """Stands in for the `vllm` program: serves health and version, and behaves badly on request.
 
 FAKE_VLLM is a list of words: "crash" (a traceback, exit 1), "kill" (as if out of memory), "hang"
-(never ready), "stubborn" (ignores SIGTERM), "leak" (leaves shared memory files behind), "open"
-(listens on all interfaces), "store" (the same, and says so as vLLM does), "slow" (ready after a
-second), "dies" (ends by itself a second after it was ready), "map=PATH" (maps a file that is
-there).
+(never ready), "waits" (the same, for Ray's devices), "stubborn" (ignores SIGTERM), "leak" (leaves
+shared memory files behind), "open" (listens on all interfaces), "store" (the same, and says so as
+vLLM does), "slow" (ready after a second), "dies" (ends by itself a second after it was ready),
+"map=PATH" (maps a file that is there).
 """
 
 import http.server
@@ -103,7 +103,12 @@ def main() -> None:
         if word.startswith("map="):
             with Path(word.removeprefix("map=")).open("r+b") as file:
                 KEPT.append(mmap.mmap(file.fileno(), 4096))
-    if "hang" in WORDS:
+    if "waits" in WORDS:
+        print(
+            "INFO 11-29 16:00:00 [ray_utils.py:1] Waiting for creating a placement group of specs"
+        )
+    if "hang" in WORDS or "waits" in WORDS:
+        sys.stdout.flush()
         time.sleep(3600)
     if "leak" in WORDS:
         shared_file()

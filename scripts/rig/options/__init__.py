@@ -1,0 +1,1 @@
+"""The options that an installed `vllm serve` takes, known without starting it."""
