@@ -34,7 +34,7 @@ endif
 
 # build/ and dist/ are folders: without this line `make build` would find build/ up to date.
 .PHONY: help apply refresh verify build pins rehearse serve check check-patches format \
-        test test-fast test-full clean rebase rebase-continue rebase-abort forecast probes
+        test test-fast test-full clean rebase rebase-continue rebase-abort forecast probes bench
 
 help:
 	@sed -n 's/^#   //p' Makefile; ./rig --help
@@ -68,6 +68,10 @@ forecast:
 
 probes:
 	@./rig probes
+
+# What the tools cost in seconds; the launcher is timed if `make rehearse` has made an engine.
+bench:
+	@./rig bench
 
 rehearse:
 	@./rig rehearse $(VLLM) --ranks $(RANKS) $(if $(filter 1,$(OFFLOAD_TOWERS)),--offload-towers)

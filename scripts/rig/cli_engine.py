@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -91,6 +92,25 @@ def serve(context: typer.Context) -> None:
     from rig.launch.command import serve_main
 
     raise typer.Exit(serve_main(context.args))
+
+
+@app.command("bench")
+def bench_command(
+    python: Annotated[
+        Path | None, typer.Option(help="An interpreter with a rig build, to time the launcher.")
+    ] = None,
+) -> None:
+    """Time the tools: doctor, plan, the launcher up to the start; 1 if one is too slow."""
+    from rig.bench import bench
+
+    layout = layout_of_this_checkout()
+    if python is None:
+        made = sorted(layout.build.glob("engine-*-cpu/bin/python"))
+        python = made[-1] if made else None
+    measured = bench(python)
+    for one in measured:
+        out.print(str(one))
+    raise typer.Exit(int(any(one.seconds > one.limit for one in measured)))
 
 
 @app.command("absence")
