@@ -1,6 +1,6 @@
 """Other ways to put patches on a new release, on the same constructed upstreams as ours.
 
-    ./rig --python -m tests.rebase.side_by_side docs/rebase.md
+    PYTHONPATH=scripts .venv/bin/python -m tests.rebase.side_by_side docs/rebase.md
 
 writes the table between the two marks in that file. A way is *right* when the tree is the one that
 was written down beforehand, *refused* when it stops with an error and a person must look, and
@@ -78,7 +78,7 @@ def quilt_push(stand: Stand) -> bool:
 def patch_without_fuzz(stand: Stand) -> bool:
     """`patch -p1 -F0` for each file."""
     return all(
-        _run(stand, "patch", "-p1", "-F0", "--batch", "-s", "-i", path.resolve()) == 0
+        _run(stand, "patch", "-p1", "-F0", "--forward", "-s", "-i", path.resolve()) == 0
         for path in stand.patches
     )
 
@@ -103,6 +103,11 @@ def gbp_pq(stand: Stand) -> bool:
         "x (1-1) unstable; urgency=low\n\n  * x\n\n -- x <x@example.org>  "
         "Thu, 01 Jan 2026 00:00:00 +0000\n"
     )
+    (debian / "control").write_text(
+        "Source: x\nMaintainer: x <x@example.org>\n\nPackage: x\nArchitecture: all\n"
+    )
+    (debian / "source").mkdir()
+    (debian / "source" / "format").write_text("3.0 (quilt)\n")
     stand.git.run("checkout", "--quiet", "-B", "work")
     stand.git.run("add", "--force", "debian")
     stand.git.run("commit", "--quiet", "-m", "debian", env={
