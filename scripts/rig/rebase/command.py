@@ -21,10 +21,11 @@ from rig.rebase.commits import (
     save_commits,
 )
 from rig.rebase.compare import compare, own_texts
+from rig.rebase.guide import CONTINUE, say_how_to_resolve, say_what_to_decide
 from rig.rebase.passage import End
-from rig.rebase.prepare import Ground, ground_of_pins, reopen
+from rig.rebase.prepare import ground_in_progress, ground_of_pins
 from rig.rebase.report import Report, print_report, write_report
-from rig.rebase.resolve import put_conflict, take_answer
+from rig.rebase.resolve import put_conflict, take_answers
 from rig.rebase.state import (
     RebaseState,
     alone,
@@ -34,19 +35,16 @@ from rig.rebase.state import (
     read_state,
     remove_resolution,
     tree_of,
+    working_in_tree,
     write_resolution,
     write_state,
 )
 from rig.rebase.survey import Decisions, survey
-from rig.rebase.verdict import Judged, Verdict
-from rig.rebase.write import work_out
+from rig.rebase.verdict import Verdict
+from rig.rebase.write import prove, work_out
 from rig.series.listing import patches_for, read_mails
 from rig.series.lock import read_lock
-from rig.series.mail import PatchMail
 from rig.series.scratch import discard, scratch_folder
-from rig.series.verify import verify
-
-CONTINUE = "`make rebase-continue`"
 
 
 def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: bool = True) -> bool:
@@ -64,20 +62,23 @@ def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: b
             such release.
     """
     with alone(layout):
+        new = new.removeprefix("v")
+        state = read_state(layout)
+        # Before a pin is read: a run that was stopped here may have left two primary ones.
+        if state is not None and _is_written(layout) and not dry_run:
+            if state.new == new and old in (None, state.old):
+                return _deliver(layout, commit=commit)
+            raise _in_progress(layout, state)
         source = find_pin(layout, old)
         if new == source.version:
             raise RigError(f"the series stands on vLLM {new} already", next_step="name another TO")
-        state = read_state(layout)
         if state is not None and (state.old, state.new) != (source.version, new):
-            raise RigError(
-                f"a rebase from {state.old} to {state.new} is in progress",
-                where=layout.shown(folder_of(layout)),
-                next_step=f"finish it with {CONTINUE}, or throw it away with `make rebase-abort`",
-            )
+            raise _in_progress(layout, state)
         if state is not None and not dry_run:
             console.print(f"a rebase to {new} is in progress: going on with it")
             return _go_on(layout, state, commit=commit)
-        pinned = {p.version for p in read_pins(layout)}
+        # A pin without a lock has nothing yet that a result could be compared with.
+        pinned = {p.version for p in read_pins(layout) if layout.lock(p.version).exists()}
         if not dry_run and new not in pinned:
             require_clean_patches(layout)
         if state is None:
@@ -107,6 +108,8 @@ def proceed(
         state = read_state(layout)
         if state is None:
             raise RigError("no rebase is in progress", next_step="make rebase TO=<version>")
+        if _is_written(layout):
+            return _deliver(layout, commit=commit)
         known = {p.number for p in patches_for(layout, find_pin(layout, state.old))}
         for number in (*accept, *(drop or {}), *forgotten):
             if number not in known:
@@ -127,7 +130,7 @@ def abort(layout: Layout) -> str:
         RigError: there is none, or its result is being written.
     """
     with alone(layout):
-        if outbox.is_filled(folder_of(layout) / "outbox"):
+        if _is_written(layout):
             raise RigError(
                 "the result is being written to patches/",
                 next_step=f"{CONTINUE} finishes that; undo it with git afterwards",
@@ -138,36 +141,52 @@ def abort(layout: Layout) -> str:
         return "the rebase is thrown away; patches/ is as it was"
 
 
+def _is_written(layout: Layout) -> bool:
+    """Whether the result is proven, and on its way to patches/."""
+    return outbox.is_filled(folder_of(layout) / "outbox")
+
+
+def _in_progress(layout: Layout, state: RebaseState) -> RigError:
+    return RigError(
+        f"a rebase from {state.old} to {state.new} is in progress",
+        where=layout.shown(folder_of(layout)),
+        next_step=f"finish it with {CONTINUE}, or throw it away with `make rebase-abort`",
+    )
+
+
 def _go_on(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
-    if outbox.is_filled(folder_of(layout) / "outbox"):
-        return _deliver(layout, commit=commit)
-    if state.stopped_at is not None:
-        number = state.stopped_at
-        if number not in state.drop and tree_of(layout).exists():
-            mail = _mail(layout, state.old, number)
-            step = f"if the patch is not needed any more: `./rig rebase --continue --drop {number}`"
-            write_resolution(layout, take_answer(Git(tree_of(layout)), mail, step))
-        state.stopped_at = None
-        write_state(layout, state)
+    number = state.stopped_at
+    if number is not None and tree_of(layout).exists():
+        mails = {mail.number: mail for _, mail in read_mails(layout, find_pin(layout, state.old))}
+        found = set()
+        for answer in take_answers(Git(tree_of(layout)), mails, number, set(state.drop)):
+            write_resolution(layout, answer)
+            found.add(answer.number)
+        if number not in found and number not in state.drop:
+            console.print(f"{number} has no answer: its conflict is put there again")
+    state.stopped_at = None
+    write_state(layout, state)
     require_clean_patches(layout)
     return _run(layout, state, commit=commit)
 
 
 def _run(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
     old, new = find_pin(layout, state.old), _pin_of(layout, state.new)
-    ground = _ground(layout, old, new)
     decisions = _decisions(layout, state, new)
-    passages, report = survey(ground, f"vLLM {old.version}", decisions)
-    _say(layout, report)
-    conflicts = [p.number for p in passages if p.end is End.CONFLICT]
+    with working_in_tree(layout):
+        ground = ground_in_progress(layout, old, new)
+        passages, report = survey(ground, f"vLLM {old.version}", decisions)
+        _say(layout, report)
+        conflicts = [p.number for p in passages if p.end is End.CONFLICT]
+        if conflicts:
+            put_conflict(ground, conflicts[0], decisions)
     if conflicts:
-        put_conflict(ground, conflicts[0], decisions)
         state.stopped_at = conflicts[0]
         write_state(layout, state)
-        _say_how_to_resolve(layout, conflicts[0], report)
+        say_how_to_resolve(layout, conflicts[0], report)
         return False
     if report.waiting:
-        _say_what_to_decide(report.waiting)
+        say_what_to_decide(report.waiting)
         return False
     dropped = dict(state.drop) | {
         j.number: f"merged upstream: {j.evidence}"
@@ -175,9 +194,12 @@ def _run(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
         if j.verdict is Verdict.MERGED
     }
     scratch = folder_of(layout) / "scratch"
-    shutil.rmtree(scratch, ignore_errors=True)
+    discard(scratch)
     scratch.mkdir()
-    outcome = work_out(layout, old, new, ground.git, dropped, decisions.resolutions, scratch)
+    used = {p.number for p in passages if p.end is End.RESOLVED}
+    texts = {n: mail for n, mail in decisions.resolutions.items() if n in used}
+    outcome = work_out(layout, old, new, ground.git, dropped, texts, scratch)
+    prove(layout, outcome.all(), scratch)
     shutil.rmtree(scratch)
     plan = plan_commits(layout, old.version, new.version, outcome, dropped)
     save_commits(folder_of(layout), plan)
@@ -188,8 +210,6 @@ def _run(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
 def _deliver(layout: Layout, *, commit: bool) -> bool:
     folder = folder_of(layout)
     for line in outbox.deliver(folder / "outbox", layout.root):
-        console.print(line, markup=False)
-    for line in verify(layout, None, require_quilt=False):
         console.print(line, markup=False)
     plan = read_commits(folder)
     if commit:
@@ -209,35 +229,22 @@ def _look_only(layout: Layout, state: RebaseState, pin: Pin, old: Pin) -> bool:
         ground = ground_of_pins(layout, old, pin, scratch / "tree", expected)
         decisions = _decisions(layout, state, pin)
         _, report = survey(ground, f"vLLM {old.version}", decisions)
+        same = True
         if pinned:
-            report = replace(report, compared=compare(layout, pin, ground.git))
+            same, said = compare(layout, pin, ground.git)
+            report = replace(report, compared=said)
         _say(layout, report)
-        return not report.waiting
-
-
-def _mail(layout: Layout, version: str, number: str) -> PatchMail:
-    mails = {mail.number: mail for _, mail in read_mails(layout, find_pin(layout, version))}
-    return mails[number]
+        return same and not report.waiting
 
 
 def _decisions(layout: Layout, state: RebaseState, pin: Pin) -> Decisions:
     """A person's texts; for a release that is pinned, those that it has already."""
-    resolutions = own_texts(layout, pin) | read_resolutions(layout)
+    own = own_texts(layout, pin)
     leave_out = {**pin.skip, **state.drop}
-    return Decisions(resolutions, leave_out, frozenset(state.accept), frozenset(state.drop))
-
-
-def _ground(layout: Layout, old: Pin, new: Pin) -> Ground:
-    """Both releases in `tree/`, made once for a rebase."""
-    tree = tree_of(layout)
-    if not tree.exists():
-        making = tree.with_name("making")
-        discard(making)  # of a run that was killed; its git may still write there
-        making.mkdir(parents=True)
-        ground_of_pins(layout, old, new, making / "tree", None)
-        (making / "tree").rename(tree)
-        shutil.rmtree(making)
-    return reopen(layout, old, Git(tree), f"vLLM {new.version}")
+    accept = state.accept | own.keys()  # looked at when they were made
+    return Decisions(
+        own | read_resolutions(layout), leave_out, frozenset(accept), frozenset(state.drop)
+    )
 
 
 def _pin_of(layout: Layout, version: str) -> Pin:
@@ -256,29 +263,3 @@ def _say(layout: Layout, report: Report) -> None:
     print_report(report)
     for path in write_report(report, layout.build / "rebase-report"):
         console.print(f"written: {layout.shown(path)}", markup=False)
-
-
-def _say_how_to_resolve(layout: Layout, number: str, report: Report) -> None:
-    one = next(j for j in report.judged if j.number == number)
-    out.print(f"\n{one.name} conflicts. Its files, with markers, are in:", markup=False)
-    for file in one.conflicts:
-        out.print(f"  {layout.shown(tree_of(layout))}/{file.path}", markup=False)
-    out.print(
-        f"Edit them until they say what the patch means, then {CONTINUE}. If the patch is not "
-        f"needed any more: `./rig rebase --continue --drop {number} --why 'a reason'`. "
-        "`make rebase-abort` throws all of it away."
-    )
-
-
-def _say_what_to_decide(waiting: Sequence[Judged]) -> None:
-    for one in waiting:
-        if one.verdict is Verdict.PROBE_FAILED:
-            out.print(
-                f"{one.number} merges, but what it relies on changed (above). Look at it; then "
-                f"`./rig rebase --continue --accept {one.number}`, or change the patch first"
-            )
-        else:
-            out.print(
-                f"{one.number}: {one.verdict}: decide with `./rig rebase --continue --drop "
-                f"{one.number} --why 'a reason'`, or keep it by a change of the patch"
-            )

@@ -104,4 +104,4 @@ def _known(git: Git, root: Path, paths: Sequence[str]) -> list[str]:
 def is_repository(root: Path) -> bool:
     """Whether the checkout itself is a git work tree, and not only a folder in one."""
     done = Git(root).run("rev-parse", "--show-toplevel", check=False)
-    return done.code == 0 and Path(done.text.strip()).resolve() == root.resolve()
+    return done.code == 0 and Path(done.text.removesuffix("\n")).resolve() == root.resolve()

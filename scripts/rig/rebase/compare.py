@@ -23,21 +23,24 @@ def own_texts(layout: Layout, pin: Pin) -> dict[str, PatchMail]:
     }
 
 
-def compare(layout: Layout, pin: Pin, git: Git) -> str:
-    """Say whether HEAD is the tree that a pin's lock gives, and which patches differ if not."""
+def compare(layout: Layout, pin: Pin, git: Git) -> tuple[bool, str]:
+    """Whether HEAD is the tree that a pin's lock gives, and in words what differs if not."""
     lock = read_lock(layout, pin.version)
     found = git.tree_id()
     if found == lock.final:
-        return f"the result is the committed series of vLLM {pin.version}: tree {found[:12]}"
+        return True, f"the result is the committed series of vLLM {pin.version}: tree {found[:12]}"
     last = {f.path: f.after for patch in lock.patch for f in patch.file}
-    touched = {f.path: patch.name[:4] for patch in lock.patch for f in patch.file}
+    touched: dict[str, list[str]] = {}
+    for patch in lock.patch:
+        for file in patch.file:
+            touched.setdefault(file.path, []).append(patch.name[:4])
     here = {}
     for entry in git.null_separated("ls-tree", "-r", "-z", "HEAD", "--", *sorted(last)):
         meta, _, path = entry.partition("\t")
         here[path] = meta.split()[2]
     differs = sorted(path for path, blob in last.items() if here.get(path, "0" * 40) != blob)
-    numbers = sorted({touched[path] for path in differs})
-    return (
+    numbers = sorted({number for path in differs for number in touched[path]})
+    return False, (
         f"the result is not the committed series of vLLM {pin.version}: {len(differs)} files "
         f"differ ({', '.join(differs[:5])}{', ...' if len(differs) > 5 else ''}), of patches "
         f"{', '.join(numbers) or 'none of ours'}"

@@ -222,7 +222,10 @@ def read_conflicts(git: Git) -> tuple[ConflictFile, ...]:
 def _answer(git: Git, commit: str, text: PatchMail) -> None:
     """Put a person's text in the place of a commit that conflicts."""
     git.run("reset", "--quiet", "--hard")
-    done = git.run("apply", "--index", "--whitespace=nowarn", "-", stdin=text.diff, check=False)
+    # Three ways as well: an earlier answer may be another one now, and twins have moved under it.
+    done = git.run(
+        "apply", "--index", "--3way", "--whitespace=nowarn", "-", stdin=text.diff, check=False
+    )
     if done.code != 0:
         git.run("rebase", "--quit", check=False)
         raise RigError(

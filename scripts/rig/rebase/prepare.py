@@ -6,15 +6,18 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from rig.console import console
 from rig.git import Git
 from rig.layout import Layout
 from rig.pins import Pin
 from rig.rebase.passage import FROM_REF, SERIES_REF
+from rig.rebase.state import tree_of
 from rig.series.apply import make_tree
 from rig.series.listing import read_mails
 from rig.series.lock import read_lock
 from rig.series.mail import PatchMail
 from rig.series.pristine import PRISTINE_REF, make_pristine
+from rig.series.scratch import discard
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,30 @@ def ground_of_pins(
     """
     git = make_pristine(layout, new, folder, expected_tree)
     return add_series(layout, old, git, f"vLLM {new.version}")
+
+
+def ground_in_progress(layout: Layout, old: Pin, new: Pin) -> Ground:
+    """Both releases in `build/rebase/tree/`, made once, and anew if the series is another one now.
+
+    Raises:
+        RigError: see `ground_of_pins`.
+    """
+    tree = tree_of(layout)
+    lock = read_lock(layout, old.version)
+    made_of = f"{lock.series} {lock.final} {new.sdist.sha256}\n"
+    note = tree / ".git" / "rig-made-of"
+    if tree.exists() and not (note.is_file() and note.read_text("utf-8") == made_of):
+        console.print("the series or the pin changed meanwhile: the tree is made anew")
+        discard(tree)
+    if not tree.exists():
+        making = tree.with_name("making")
+        discard(making)  # of a run that was killed; its git may still write there
+        making.mkdir(parents=True)
+        ground_of_pins(layout, old, new, making / "tree", None)
+        (making / "tree" / ".git" / note.name).write_text(made_of, "utf-8")
+        (making / "tree").rename(tree)
+        shutil.rmtree(making)
+    return reopen(layout, old, Git(tree), f"vLLM {new.version}")
 
 
 def add_series(layout: Layout, old: Pin, git: Git, name: str) -> Ground:

@@ -69,6 +69,20 @@ def alone(layout: Layout) -> Iterator[None]:
             raise cannot_write(layout, error) from error
 
 
+@contextmanager
+def working_in_tree(layout: Layout) -> Iterator[None]:
+    """Note that a run works in `tree/`: if it is killed, its git may go on there for a moment."""
+    note = folder_of(layout) / "busy"
+    note.parent.mkdir(parents=True, exist_ok=True)
+    if note.exists():
+        discard(tree_of(layout))
+    note.touch()
+    try:
+        yield
+    finally:  # also after an error: git has ended then
+        note.unlink(missing_ok=True)
+
+
 def read_state(layout: Layout) -> RebaseState | None:
     """The rebase in progress, if there is one.
 

@@ -10,7 +10,8 @@ from rig.git import Git
 from rig.probes.grammar import probes_of
 from rig.probes.look import look
 from rig.probes.sources import Commit
-from rig.rebase.passage import FROM_REF, Passage, carry_over
+from rig.rebase.merged import upstream_has
+from rig.rebase.passage import FROM_REF, End, Passage, carry_over, numbers_of
 from rig.rebase.prepare import Ground
 from rig.rebase.report import Report
 from rig.rebase.requirements import changed_requirements
@@ -51,12 +52,16 @@ def survey(ground: Ground, old: str, decisions: Decisions) -> tuple[list[Passage
         git, onto, ground.commits, decisions.resolutions, leave_out=decisions.leave_out
     )
     rebased = time.monotonic() - started
-    mails = {m.number: m for m in ground.mails} | dict(decisions.resolutions)
+    # A text that no conflict asked for is not what was carried.
+    used = {p.number for p in passages if p.end is End.RESOLVED}
+    mails = {m.number: m for m in ground.mails}
+    mails |= {n: mail for n, mail in decisions.resolutions.items() if n in used}
     carried = [mails[p.number] for p in passages]
     probes = {m.name: probes_of(m) for m in carried}
     sightings = look(probes, _tree(git, PRISTINE_REF, ground.name), _tree(git, FROM_REF, old))
     with export_repository(git.folder) as exporter:
-        bench = Bench(git, exporter, onto, decisions.accept, decisions.drop)
+        missed = _missed(ground, onto, decisions.drop)
+        bench = Bench(git, exporter, onto, decisions.accept, decisions.drop, missed)
         judged = judge(bench, passages, mails, sightings)
     report = Report(
         old=old,
@@ -69,6 +74,16 @@ def survey(ground: Ground, old: str, decisions: Decisions) -> tuple[list[Passage
         seconds=round(time.monotonic() - started, 2),
     )
     return passages, report
+
+
+def _missed(ground: Ground, onto: str, dropped: Set[str]) -> set[str]:
+    """The patches that a person drops although the new release does not have their lines."""
+    numbers = numbers_of(ground.git, ground.commits)
+    return {
+        number
+        for commit, number in numbers.items()
+        if number in dropped and not upstream_has(ground.git, commit, onto).agrees
+    }
 
 
 def _tree(git: Git, revision: str, name: str) -> Commit:

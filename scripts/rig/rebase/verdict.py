@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from unidiff.errors import UnidiffParseError
-from unidiff.patch import PatchSet
-
 from rig.git import Git
 from rig.probes.look import Sighting, State
+from rig.rebase.diffs import effect, moves, parsed, renamed
 from rig.rebase.merged import upstream_has
 from rig.rebase.passage import ConflictFile, End, Passage
 from rig.series.export import patch_bytes, verbatim_patch_id
@@ -75,6 +73,7 @@ class Bench:
         onto: the new release.
         accepted: patches whose failed probes a person has accepted.
         dropped: patches that a person drops.
+        missed: those of them whose lines the new release does not have.
     """
 
     git: Git
@@ -82,6 +81,7 @@ class Bench:
     onto: str
     accepted: Set[str] = field(default_factory=set)
     dropped: Set[str] = field(default_factory=set)
+    missed: Set[str] = field(default_factory=set)
 
 
 def judge(
@@ -107,6 +107,7 @@ def judge(
         missing = [n for n in mail.requires if n in gone]
         if missing:
             one = _with_missing(one, {n: gone[n] for n in missing}, bench.dropped)
+        one = _with_missed(one, sorted(bench.missed & set(mail.requires)), bench.accepted)
         if one.verdict in (Verdict.MERGED, Verdict.EMPTY) or passage.end is End.CONFLICT:
             gone[passage.number] = one.verdict
         judged.append(one)
@@ -133,23 +134,27 @@ def _one(bench: Bench, passage: Passage, mail: PatchMail) -> Judged:
 
 def _compare(bench: Bench, passage: Passage, result: str, name: str) -> Judged:
     old, new = patch_bytes(bench.exporter, passage.commit), patch_bytes(bench.exporter, result)
-    moved = _moves(old, new)
+    moved = moves(old, new)
     same = verbatim_patch_id(old, bench.exporter) == verbatim_patch_id(new, bench.exporter)
     if passage.end is End.RESOLVED:
         verdict = Verdict.RESOLVED
-        said = ("answered by a person's text",)
+        left, come = effect(old) - effect(new), effect(new) - effect(old)
+        said = (
+            "answered by a person's text: "
+            f"{left.total()} of its changed lines are not in it, {come.total()} are new",
+        )
         return Judged(passage.number, name, verdict, said, moved, range_diff=_range(bench, passage))
     if same:
         verdict = Verdict.MOVED if moved else Verdict.CLEAN
         return Judged(passage.number, name, verdict, moved=moved, same_text=True)
     notes: list[str] = []
     verdict = Verdict.MOVED
-    renamed = _renamed(old, new)
-    if renamed:
+    elsewhere = renamed(old, new)
+    if elsewhere:
         verdict = Verdict.TARGET_MOVED
-        notes += renamed
-    lost = _effect(old) - _effect(new)
-    if lost and not renamed:
+        notes += elsewhere
+    lost = effect(old) - effect(new)
+    if lost and not elsewhere:
         verdict = Verdict.PARTLY_MERGED
         files = sorted({path for path, _ in lost})
         notes.append(f"{lost.total()} of its lines are there already, in {', '.join(files)}")
@@ -170,53 +175,6 @@ def _range(bench: Bench, passage: Passage) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def _parsed(raw: bytes) -> PatchSet | None:
-    start = raw.find(b"diff --git ")
-    # Not str.splitlines: a form feed within a line would split it.
-    lines = raw[start:].decode("utf-8", "surrogateescape").split("\n")
-    try:
-        return PatchSet([f"{line}\n" for line in lines])
-    except UnidiffParseError:
-        return None
-
-
-def _moves(old: bytes, new: bytes) -> tuple[str, ...]:
-    before, after = _parsed(old), _parsed(new)
-    if before is None or after is None:
-        return ()
-    there = {file.path: file for file in after}
-    moves = []
-    for file in before:
-        other = there.get(file.path)
-        if other is None or file.is_added_file:
-            continue
-        for one, two in zip(file, other, strict=False):
-            if one.source_start != two.source_start:
-                moves.append(f"{file.path}: {two.source_start - one.source_start:+d}")
-    return tuple(moves)
-
-
-def _effect(raw: bytes) -> Counter[tuple[str, str]]:
-    """Added and removed lines with their file, however often."""
-    parsed = _parsed(raw)
-    found: Counter[tuple[str, str]] = Counter()
-    for file in parsed or ():
-        for hunk in file:
-            for line in hunk:
-                if (line.is_added or line.is_removed) and line.value.strip():
-                    found[file.path, f"{line.line_type}{line.value}"] += 1
-    return found
-
-
-def _renamed(old: bytes, new: bytes) -> list[str]:
-    before = {file.path for file in _parsed(old) or () if not file.is_added_file}
-    after = {file.path for file in _parsed(new) or ()}
-    gone, come = sorted(before - after), sorted(after - {f.path for f in _parsed(old) or ()})
-    if not gone or not come:
-        return []
-    return [f"{', '.join(gone)} became {', '.join(come)} upstream"]
-
-
 def _kind_of_conflict(bench: Bench, passage: Passage) -> tuple[Verdict, tuple[str, ...]]:
     notes = []
     kinds = set()
@@ -231,6 +189,12 @@ def _kind_of_conflict(bench: Bench, passage: Passage) -> tuple[Verdict, tuple[st
         elif file.stages == (2, 3):
             kinds.add(Verdict.CONFLICT)
             notes.append(f"{file.path}: upstream adds a file of this name itself")
+        elif file.stages == (1, 2):
+            kinds.add(Verdict.CONFLICT)
+            notes.append(f"{file.path}: upstream changed it, and the patch deletes it")
+        elif file.stages == (3,):
+            kinds.add(Verdict.TARGET_MOVED)
+            notes.append(f"{file.path}: upstream gave its folder another name")
         elif others := _where_its_lines_are(bench, passage.commit, file.path):
             kinds.add(Verdict.TARGET_MOVED)
             notes.append(f"{file.path}: the lines are no longer there, but in {', '.join(others)}")
@@ -248,10 +212,10 @@ def _where_its_lines_are(bench: Bench, commit: str, path: str) -> list[str]:
 
     Only lines that are long enough to be rare are looked for, the longest of them.
     """
-    parsed = _parsed(patch_bytes(bench.exporter, commit))
+    patch = parsed(patch_bytes(bench.exporter, commit))
     lines = {
         line.value.strip()
-        for file in parsed or ()
+        for file in patch or ()
         if file.path == path
         for hunk in file
         for line in hunk
@@ -272,7 +236,7 @@ def _with_probes(one: Judged, seen: Sequence[Sighting], accepted: Set[str]) -> J
     if not failed or one.verdict in (Verdict.MERGED, Verdict.EMPTY):
         return one
     notes = (*one.notes, *(f"probe: {s.probe}: {s.said}" for s in failed))
-    if one.needs_a_person or one.verdict is Verdict.RESOLVED or one.number in accepted:
+    if one.needs_a_person or one.number in accepted:
         return replace(one, notes=notes)
     return replace(one, verdict=Verdict.PROBE_FAILED, notes=notes, needs_a_person=True)
 
@@ -285,6 +249,16 @@ def _with_missing(one: Judged, gone: Mapping[str, Verdict], dropped: Set[str]) -
     if all(v in (Verdict.MERGED, Verdict.EMPTY) for v in gone.values()):
         return replace(one, verdict=Verdict.DEPENDS, notes=notes, needs_a_person=True)
     return replace(one, notes=notes)
+
+
+def _with_missed(one: Judged, missed: Sequence[str], accepted: Set[str]) -> Judged:
+    """A person dropped what this patch requires, and the new release does not do it instead."""
+    if not missed or one.verdict in (Verdict.MERGED, Verdict.EMPTY):
+        return one
+    notes = (*one.notes, f"it requires {', '.join(missed)}: dropped, and upstream does not have it")
+    if one.needs_a_person or one.number in accepted:
+        return replace(one, notes=notes)
+    return replace(one, verdict=Verdict.DEPENDS, notes=notes, needs_a_person=True)
 
 
 def _keep_what_is_required(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,18 +11,20 @@ from pathlib import Path
 import tomli_w
 from packaging.version import Version
 
+from rig.console import console
 from rig.git import Git
 from rig.layout import Layout
 from rig.pins import Pin, Role, read_pins
 from rig.series.applied import commits_of_series, touched_files
-from rig.series.export import Exported, export_commits
+from rig.series.export import Exported, export_commits, verbatim_patch_id
 from rig.series.listing import read_mails, read_series
 from rig.series.lock import lock_text, read_lock
-from rig.series.mail import PatchMail
+from rig.series.mail import PatchMail, read_mail
 from rig.series.mailbox_apply import apply_mails
 from rig.series.pristine import make_pristine
 from rig.series.series_text import series_text
 from rig.series.texts import Chosen, Wanted, choose_texts
+from rig.series.verify import verify
 
 Files = dict[Path, bytes | None]
 
@@ -81,8 +84,8 @@ def work_out(
     forward = old.role is Role.PRIMARY and Version(new.version) > Version(old.version)
     tip = without_requirements(git, set(dropped))
     exported = export_commits(git.folder, tip)
-    skip = dict(old.skip) if forward else {}
-    skip |= dropped
+    names = {n[:4]: n for n in read_series(layout)}
+    skip = _skips_of(layout, old, names, forward) | dict(new.skip) | dict(dropped)
     new = new.model_copy(update={"role": Role.PRIMARY if forward else Role.SECONDARY, "skip": skip})
     pins: Files = {layout.pins / f"{new.version}.toml": pin_text(new)}
     if forward:
@@ -90,8 +93,9 @@ def work_out(
         pins[path] = _as_secondary(path.read_text("utf-8")).encode()
         common = {e.name: e.mail for e in exported}
     else:
-        common = {m.name: m for _, m in read_mails(layout, old)}
-    names = {n[:4]: n for n in read_series(layout)}
+        # Not FROM's texts: it may have some of its own, which serve no other pin.
+        paths = [layout.patches / n for n in names.values()]
+        common = {p.name: read_mail(p, git) for p in paths if p.is_file()}
     target = make_pristine(layout, new, scratch / f"vllm-{new.version}", None)
     target.run("fetch", "--quiet", "--no-tags", git.folder, tip)
     wanted = [
@@ -105,7 +109,7 @@ def work_out(
     if forward:
         texts |= {layout.patches / n: None for n in names.values() if n not in common}
         texts |= {layout.patches / n: mail.raw for n, mail in common.items()}
-        for pin in read_pins(layout):
+        for pin in (p for p in read_pins(layout) if p.version != new.version):
             kept = keep_tree(layout, pin, common, scratch)
             texts |= _overrides(layout, pin, kept)
             locks[layout.lock(pin.version)] = lock_text(kept.lock).encode()
@@ -124,9 +128,51 @@ def keep_tree(layout: Layout, pin: Pin, common: Mapping[str, PatchMail], scratch
     # A text of its own is exported from its own commit, as a refresh would.
     own = export_commits(git.folder)
     for (patch, _), exported, locked in zip(read, own, lock.patch, strict=True):
-        by_hand = patch.number in lock.by_hand or not patch.is_override
+        by_hand = (
+            patch.number in lock.by_hand
+            or not patch.is_override
+            # A refresh made it of a common text that is another one now: it could not again.
+            or _says_other(layout, common.get(patch.name), patch.name, git)
+        )
         wanted.append(Wanted(replace(exported.mail, name=patch.name), locked.file, by_hand))
     return choose_texts(git, pin, wanted, common)
+
+
+def _says_other(layout: Layout, new: PatchMail | None, name: str, git: Git) -> bool:
+    old = layout.patches / name
+    if new is None or not old.is_file():
+        return True
+    return verbatim_patch_id(new.raw, git) != verbatim_patch_id(old.read_bytes(), git)
+
+
+def _skips_of(layout: Layout, old: Pin, names: Mapping[str, str], forward: bool) -> dict[str, str]:
+    """What the old pin skips was not carried, so the new one skips it, too."""
+    skip = dict(old.skip)
+    for number, why in old.skip.items():
+        if not forward and not (layout.patches / names[number]).is_file():
+            # A patch that only older pins need: whether this one does, nobody has looked.
+            skip[number] = f"not carried: vLLM {old.version}, where it came from, skips it: {why}"
+    return skip
+
+
+def prove(layout: Layout, files: Files, scratch: Path) -> None:
+    """Verify a copy of patches/ as it will be, so that nothing unproven is written.
+
+    Raises:
+        RigError: something does not hold.
+    """
+    copy = replace(layout, root=scratch / "checkout")
+    killed = shutil.ignore_patterns(".*.new")
+    shutil.copytree(layout.patches, copy.patches, symlinks=True, ignore=killed)
+    for path, content in files.items():
+        place = copy.root / path.relative_to(layout.root)
+        if content is None:
+            place.unlink(missing_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+    for line in verify(copy, None, require_quilt=False):
+        console.print(line, markup=False)
 
 
 def without_requirements(git: Git, dropped: set[str]) -> str:
@@ -134,12 +180,7 @@ def without_requirements(git: Git, dropped: set[str]) -> str:
     tip = git.line("rev-parse", "refs/rig/pristine")
     for commit in commits_of_series(git):
         message = git.run("log", "-1", "--format=%B", commit).text
-        said = re.search(r"^Requires: *(.*)$", message, re.MULTILINE)
-        listed = [n.strip() for n in said[1].split(",")] if said else []
-        kept = [n for n in listed if n not in dropped]
-        if said and kept != listed:
-            line = f"Requires: {', '.join(kept) or 'none'}"
-            message = message[: said.start()] + line + message[said.end() :]
+        message = re.sub(r"(?m)^Requires: *(.*)$", lambda said: _requires(said, dropped), message)
         fields = git.run("log", "-1", "--format=%an%x00%ae%x00%aD", commit).text
         author = dict(
             zip(
@@ -155,6 +196,12 @@ def without_requirements(git: Git, dropped: set[str]) -> str:
         )  # fmt: skip
         tip = made.text.strip()
     return tip
+
+
+def _requires(said: re.Match[str], dropped: set[str]) -> str:
+    listed = [n.strip() for n in said[1].split(",")]
+    kept = [n for n in listed if n not in dropped]
+    return said[0] if kept == listed else f"Requires: {', '.join(kept) or 'none'}"
 
 
 def pin_text(pin: Pin) -> bytes:
