@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rig.cli import app
-from rig.console import console, out
+from rig.console import console
 from rig.errors import RigError
 from rig.layout import layout_of_this_checkout
 
@@ -50,9 +50,10 @@ def doctor_command(
     """Look the box over: what would keep it from serving, why, and what to do about it."""
     try:
         if listing:
+            from rig.doctor.show import say
             from rig.doctor.table import markdown
 
-            out.print(markdown())
+            say([markdown()])
             return
         if text is not None and after is not None:
             raise RigError("--from and --after are two questions", next_step="ask one at a time")
@@ -68,10 +69,10 @@ def doctor_command(
 
 def _after(where: str, json: bool) -> int:
     from rig.doctor.engine_says import json_after, lines_after, read_after, status_after
+    from rig.doctor.show import say
 
     facts = read_after(where)
-    for line in [json_after(facts)] if json else lines_after(facts):
-        out.print(line)
+    say([json_after(facts)] if json else lines_after(facts))
     return status_after(facts)
 
 
@@ -85,14 +86,15 @@ def _box(
 ) -> int:
     from rig.doctor.gather import gather, gather_for_text
     from rig.doctor.run import examine, exit_status
-    from rig.doctor.show import as_json, lines
+    from rig.doctor.show import as_json, lines, say
 
     layout = layout_of_this_checkout()
     pinned = None if pinned_gib is None else int(pinned_gib * (1 << 30))
     if text is None:
+        from rig.box.kernel_log import with_kernel_log
         from rig.box.read import read_box
 
-        box = read_box()
+        box = with_kernel_log(read_box())
         rig = _rig(rig_name, box)
         context = gather(
             layout,
@@ -112,8 +114,7 @@ def _box(
         # `--rig auto` on a box that shows no card: cards were expected, how many nobody knows.
         context = context.model_copy(update={"cards_wanted": 1})
     findings = examine(box, rig, context)
-    for line in [as_json(box, findings)] if json else lines(box, findings):
-        out.print(line)
+    say([as_json(box, findings)] if json else lines(box, findings))
     return exit_status(findings)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rig.doctor.context import Engine, Wheel
+from rig.doctor.context import Context, Engine, Wheel
 from tests.doctor.kit import (
     BARE,
     GIB,
@@ -17,6 +17,11 @@ from tests.doctor.kit import (
     with_,
 )
 
+_FROM_TEXT = Context(from_text=True)
+# A paste that names the driver (dmesg, lspci -k) and no card says nothing against the box.
+_TEXT_WITH_A_DRIVER = with_(NO_DRIVER, host=box().host)
+_TEXT_OF_A_FAILURE = with_(NO_DRIVER, host=box(driver_refused=True).host)
+
 CASES = [
     Case("cards-seen", "pass", "0 NVIDIA GeForce RTX 3090, 1 NVIDIA"),
     Case("cards-seen", "fail", "shows no card", NO_CARDS),
@@ -25,6 +30,8 @@ CASES = [
     Case("cards-seen", "unknown", "no NVIDIA driver answers", NO_DRIVER, None, BARE),
     Case("cards-seen", "unknown", "none is wanted", NO_CARDS, rig(), context(cards_wanted=0)),
     Case("cards-seen", "unknown", "without a name", spoilt(name=None)),
+    Case("cards-seen", "unknown", "add to the text", _TEXT_WITH_A_DRIVER, None, _FROM_TEXT),
+    Case("cards-seen", "fail", "answers", _TEXT_OF_A_FAILURE, None, _FROM_TEXT),
     Case("cards-enough", "pass", "2 of 2", box(), rig()),
     Case("cards-enough", "pass", "nobody said"),
     Case("cards-enough", "pass", "none are wanted", NO_CARDS, None, context(cards_wanted=0)),
@@ -36,6 +43,7 @@ CASES = [
     Case("cards-alike", "warn", "4090", spoilt(name="NVIDIA GeForce RTX 4090")),
     Case("cards-alike", "warn", "12.0 GiB", spoilt(memory_bytes=12 * GIB)),
     Case("cards-alike", "unknown", "of card 1", spoilt(name=None)),
+    Case("cards-alike", "warn", "4090", spoilt(name="NVIDIA GeForce RTX 4090", memory_bytes=None)),
     Case("cards-idle", "pass", "no other process"),
     Case("cards-idle", "warn", "Xorg, 120 MiB", spoilt(processes=(process(9, 120 << 20, "Xorg"),))),
     Case("cards-idle", "fail", "ps -o pid", spoilt(processes=(process(9, 4 * GIB),))),
@@ -78,7 +86,7 @@ CASES = [
         None,
         context(wheel=Wheel(torch="2.15.0", cuda=(13, 2), source="a test")),
     ),
-    Case("driver-cuda", "fail", "newer driver", box(driver_cuda=(12, 4))),
+    Case("driver-cuda", "fail", "580 or newer", box(driver_cuda=(12, 4))),
     Case(
         "driver-cuda",
         "fail",

@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from rig.doctor.context import Port
-from tests.doctor.kit import BARE, GIB, Case, box, context, ray, rig, spoilt, with_
+from tests.doctor.kit import (
+    BARE,
+    GIB,
+    NO_DRIVER,
+    Case,
+    box,
+    context,
+    event,
+    ray,
+    rig,
+    spoilt,
+    with_,
+)
+
+_REBOOT = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+_NO_MORE = "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"
 
 CASES = [
     Case("host-memory", "pass", "4.0 GiB will be"),
@@ -58,7 +73,7 @@ CASES = [
     Case(
         "clocks",
         "warn",
-        "-i 1 -lgc 210,1550",
+        "-i 1 -lgc 210,MHZ`, MHZ well",
         spoilt(power_limit_w=250, graphics_clock_locked_mhz=2100),
     ),
     Case("clocks", "warn", "wants 1400", box(), rig(power={"lock_graphics_mhz": 1400})),
@@ -91,8 +106,9 @@ CASES = [
     Case("virtual-machine", "unknown", "not known", box(virtual_machine=None)),
     Case("ray-running", "pass", "none"),
     Case("ray-running", "warn", "yours", ray("ada")),
-    Case("ray-running", "warn", "of bob: it is left alone", ray("bob")),
+    Case("ray-running", "warn", "of user bob: it is left alone", ray("bob")),
     Case("ray-running", "warn", "not known", ray(None)),
+    Case("ray-running", "unknown", "may hide", box(container="docker")),
     Case("ray-running", "unknown", "could not be listed", box(ray=None)),
     Case("ports", "pass", "port 8000: free"),
     Case(
@@ -109,4 +125,61 @@ CASES = [
     Case("tmp-space", "warn", "512 MiB", box(tmp_free_bytes=512 << 20)),
     Case("tmp-space", "fail", "du -xsh", box(tmp_free_bytes=1 << 20)),
     Case("tmp-space", "unknown", "not known", box(tmp_free_bytes=None)),
+    Case("kernel-log", "pass", "no Xid"),
+    Case("kernel-log", "pass", "was ended", box(kernel_events=(event(code=45),))),
+    Case("kernel-log", "pass", "recovered", box(kernel_events=(event(code=154, text=_NO_MORE),))),
+    Case("kernel-log", "fail", "restart the box", box(kernel_events=(event(code=79),))),
+    Case("kernel-log", "fail", "Reboot", box(kernel_events=(event(code=154, text=_REBOOT),))),
+    Case("kernel-log", "warn", "Xid 31, 2 times", box(kernel_events=(event(code=31, count=2),))),
+    Case("kernel-log", "fail", "iommu=pt", box(kernel_events=(event(kind="iommu-fault"),))),
+    Case(
+        "kernel-log",
+        "warn",
+        "which one",
+        box(kernel_events=(event(kind="iommu-fault", where=None),)),
+    ),
+    Case(
+        "kernel-log",
+        "pass",
+        "no card",
+        box(kernel_events=(event(kind="iommu-fault", where="0000:77:00.0"),)),
+    ),
+    Case(
+        "kernel-log",
+        "warn",
+        "3 corrected PCIe errors on the way",
+        box(
+            kernel_events=(
+                event(kind="pcie-error", where="0000:00:01.1", text="corrected", count=3),
+            )
+        ),
+    ),
+    Case(
+        "kernel-log",
+        "pass",
+        "not on the way",
+        box(kernel_events=(event(kind="pcie-error", where="0000:77:00.0", text="corrected"),)),
+    ),
+    Case(
+        "kernel-log",
+        "warn",
+        "not known whether",
+        with_(
+            NO_DRIVER,
+            host=box(kernel_events=(event(kind="pcie-error", text="corrected"),)).host,
+        ),
+    ),
+    Case(
+        "kernel-log",
+        "fail",
+        "iommu=pt",
+        with_(NO_DRIVER, host=box(kernel_events=(event(code=79), event(kind="iommu-fault"))).host),
+    ),
+    Case(
+        "kernel-log",
+        "warn",
+        "no card is known",
+        with_(NO_DRIVER, host=box(kernel_events=(event(kind="iommu-fault"),)).host),
+    ),
+    Case("kernel-log", "unknown", "log is not known", box(kernel_events=None)),
 ]

@@ -11,7 +11,16 @@ CASES = [
     ),
     Case("link-width", "warn", "and the slot has x16", spoilt(link=link(width_now=8))),
     Case("link-width", "warn", "x4 of", spoilt(link=link(width_now=4, slot_width_max=4))),
+    Case("link-width", "warn", "x4 of", spoilt(link=link(width_now=4, slot_width_max=None))),
     Case("link-width", "fail", "says x16", spoilt(link=link(width_now=4, slot_width_max=4)), rig()),
+    Case(
+        "link-width",
+        "fail",
+        "gives x4 and no more",
+        spoilt(link=link(width_now=4, slot_width_max=4)),
+        rig(),
+    ),
+    Case("link-width", "fail", "anew", spoilt(link=link(width_now=4, slot_width_max=16)), rig()),
     Case("link-width", "unknown", "lanes not known", spoilt(link=link(width_now=None))),
     Case(
         "link-width",

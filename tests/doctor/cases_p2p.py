@@ -16,6 +16,8 @@ from tests.doctor.kit import (
     with_,
 )
 
+_TRANSLATING_GUEST = box(virtual_machine=True, iommu="translated").host
+
 CASES = [
     Case("p2p-generation", "pass", "8.6"),
     Case("p2p-generation", "pass", "one card", box(card(0))),
@@ -35,6 +37,15 @@ CASES = [
     Case("iommu", "pass", "off", box(iommu="off")),
     Case("iommu", "fail", "iommu=pt", box(iommu="translated")),
     Case("iommu", "warn", "translates", with_(refused(), host=box(iommu="translated").host)),
+    Case("iommu", "unknown", "ask on its host", box(virtual_machine=True, iommu="off")),
+    Case("iommu", "unknown", "not known whether", box(virtual_machine=None, iommu="off")),
+    Case("iommu", "warn", "translates", with_(refused(), host=_TRANSLATING_GUEST)),
+    Case(
+        "iommu",
+        "warn",
+        "nothing to do while",
+        with_(refused(), host=box(iommu="translated").host),
+    ),
     Case("iommu", "unknown", "not known", box(iommu=None)),
     Case("acs", "pass", "2 bridges"),
     Case(

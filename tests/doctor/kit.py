@@ -7,7 +7,18 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from rig.box.facts import Box, Bridge, Card, CardProcess, Host, Link, NumaNode, Pair, RayProcess
+from rig.box.facts import (
+    Box,
+    Bridge,
+    Card,
+    CardProcess,
+    Host,
+    KernelEvent,
+    Link,
+    NumaNode,
+    Pair,
+    RayProcess,
+)
 from rig.box.rig_file import CardsTable, LinkTable, P2PTable, PowerTable, Rig
 from rig.doctor.context import Context, Engine, Port, Wheel
 from rig.doctor.finding import State
@@ -92,6 +103,7 @@ HOST = Host(
     numa_nodes=(NumaNode(node=0, cpus=tuple(range(16)), memory_bytes=128 * GIB),),
     ray=(),
     p2p_cache_files=(),
+    kernel_events=(),
 )
 
 
@@ -153,6 +165,12 @@ def context(**changes: Any) -> Context:
 
 def process(pid: int, size: int | None, name: str = "python") -> CardProcess:
     return CardProcess(pid=pid, name=name, memory_bytes=size)
+
+
+def event(**facts: Any) -> dict[str, Any]:
+    """What `box(kernel_events=(event(...),))` takes; of card 0 unless said."""
+    given = {"kind": "xid", "where": "0000:01:00.0", **facts}
+    return KernelEvent.model_validate(given).model_dump()
 
 
 BARE = Context()

@@ -7,10 +7,25 @@ from typing import Any
 import pytest
 
 from rig.box.facts import Box
-from rig.doctor.finding import State
+from rig.doctor.finding import LABELS, State
 from rig.doctor.table import CHECKS
+from rig.doctor.wheel_cuda import CUDA_OF_TORCH
+from rig.layout import layout_of_this_checkout
+from rig.pins import read_pins
 from tests.doctor import cases_cards, cases_host, cases_links, cases_p2p
-from tests.doctor.kit import NO_CARDS, NO_DRIVER, Case, context, rig
+from tests.doctor.kit import (
+    BARE,
+    GIB,
+    NO_CARDS,
+    NO_DRIVER,
+    Case,
+    box,
+    card,
+    context,
+    process,
+    rig,
+    spoilt,
+)
 
 BY_NAME = {check.name: check for check in CHECKS}
 CASES = [*cases_cards.CASES, *cases_links.CASES, *cases_p2p.CASES, *cases_host.CASES]
@@ -47,3 +62,30 @@ def test_no_check_of_cards_passes_where_there_is_none(check: Any, nothing: Box) 
     if check.name in ("driver-cuda", "driver-branch") and nothing is NO_CARDS:
         return  # a driver that shows no card can still be the right one
     assert check.run(nothing, rig(), context()).state != "pass"
+
+
+def test_the_next_step_is_for_every_card_that_needs_it() -> None:
+    """Not for the first one alone: what is typed must mend all."""
+    check = BY_NAME["power-cap"]
+    both = check.run(box(card(0, power_limit_w=390), card(1, power_limit_w=390)), None, BARE)
+    assert both.next_step == "`sudo nvidia-smi -i 0,1 -pl 350`"
+    one = check.run(spoilt(power_limit_w=390), None, BARE)
+    assert one.next_step == "`sudo nvidia-smi -i 1 -pl 350`"
+    two = (process(7, 4 * GIB),), (process(9, 4 * GIB),)
+    busy = BY_NAME["cards-idle"].run(
+        box(card(0, processes=two[0]), card(1, processes=two[1])), None, context()
+    )
+    assert "-p 7`" in busy.next_step and "-p 9`" in busy.next_step
+
+
+def test_no_advice_names_a_pin_that_would_not_help() -> None:
+    """All pins ask for one major CUDA, so an older one is no way around an old driver."""
+    majors = {CUDA_OF_TORCH[pin.torch][0] for pin in read_pins(layout_of_this_checkout())}
+    said = BY_NAME["driver-cuda"].run(box(driver_cuda=(12, 4)), None, context())
+    assert ("rig pins" in said.next_step) == (len(majors) > 1)
+
+
+def test_no_label_is_left_in_a_text() -> None:
+    for case in CASES:
+        found = BY_NAME[case.check].run(case.box, case.rig, case.context)
+        assert LABELS not in found.next_step + found.seen

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,3 +165,45 @@ def test_an_engine_that_died_or_that_ignores_a_request_is_1() -> None:
     assert status_after(EngineFacts(source="x", failure=maybe)) == 0
     assert status_after(EngineFacts(source="x", failure=died)) == 1
     assert status_after(EngineFacts(source="x", no_ops=(ignored,))) == 1
+
+
+def _typed(arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run `rig doctor` as a shell does, in its own process."""
+    told = {**os.environ, "VLLM_RIG_PYTHON": "/bin/false", **environment}
+    return subprocess.run(
+        ["/bin/bash", "-c", f'set -o pipefail; "{sys.executable}" -m rig doctor {arguments}'],
+        env=told,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    text = tmp_path / "paste.txt"
+    name = "GA102 [GeForce RTX 3090 \u20ac]"
+    text.write_text(f"0a:00.0 VGA compatible controller: NVIDIA Corporation {name} (rev a1)\n")
+    return text
+
+
+def test_a_reader_that_has_enough_is_no_failed_check(odd: Path) -> None:
+    """`| head` closes the pipe; exit code 1 would say that a check failed."""
+    done = _typed(f"--from {odd} | (exec <&-; sleep 2)")
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = _typed(f"--json --from {odd} | head -c 1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"{", b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_findings_that_cannot_be_written_are_not_a_failed_check(odd: Path) -> None:
+    done = _typed(f"--from {odd} > /dev/full")
+    assert done.returncode == 2
+    assert b"cannot be written: No space left" in done.stderr
+    assert b"Traceback" not in done.stderr and b"ignored" not in done.stderr
+
+
+def test_a_terminal_without_utf8_shows_what_it_can(odd: Path) -> None:
+    done = _typed(f"--from {odd}", PYTHONIOENCODING="ascii", COLUMNS="20", TERM="dumb")
+    assert done.returncode == 0, done.stderr
+    assert b"RTX 3090 \\u20ac\n" in done.stdout

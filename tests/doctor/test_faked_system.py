@@ -129,7 +129,7 @@ def test_tight_memory_and_another_users_ray(tmp_path: Path) -> None:
         assert found[name].state == "fail", found[name]
     assert found["memlock"].state == "warn"
     assert (
-        found["ray-running"].seen == "pid 77 (raylet): of user: it is left alone; mind whose "
+        found["ray-running"].seen == "pid 77 (raylet): of user user: it is left alone; mind whose "
         "cards it holds"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rig.launch.cluster import Cluster, labels_of
@@ -9,7 +10,7 @@ from rig.launch.cluster_token import make_token_file
 from rig.launch.engine_environment import describe
 from rig.pins import Flavour
 from rig.wheel.installed import InstalledEngine
-from rig.wheel.provenance import Provenance
+from rig.wheel.provenance import Provenance, ProvenancePatch
 
 from .conftest import FakeEngine
 
@@ -29,6 +30,13 @@ PROVENANCE = Provenance(
 
 def installed(python: Path) -> InstalledEngine:
     return InstalledEngine(python, PROVENANCE.version, python.parent, PROVENANCE, 1)
+
+
+def installed_with_0504(python: Path) -> InstalledEngine:
+    """A build with the patch that puts torch's store on loopback."""
+    patch = ProvenancePatch(number="0504", subject="s", file="0504-s.patch", sha256="5" * 64)
+    told = PROVENANCE.model_copy(update={"patches": (patch,)})
+    return replace(installed(python), provenance=told)
 
 
 def cluster_of(engine: FakeEngine, tmp_path: Path) -> Cluster:

@@ -231,6 +231,7 @@ def test_a_dry_run_of_a_head_starts_nothing(
         (["--interface", "eth0", "--nodes", "two", "--rig", "4x3090", "m"], "--nodes is 'two'"),
         (["--interface", "eth0", "--rig", "4x3090"], "no model was named"),
         (["--interface", "eth0", "m"], "no rig was named"),
+        (["--interface", "eth0", "--ray-port", "70000", "--rig", "4x3090", "m"], "70000"),
         (["--interface", "eth0", "--rig", "4x3090", "m", "-tp", "4"], "without --pipeline"),
     ],
 )

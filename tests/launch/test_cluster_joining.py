@@ -14,8 +14,10 @@ import pytest
 
 from rig.errors import RigError
 from rig.launch.cluster import Cluster
+from rig.launch.cluster_command import join_main
 from rig.launch.cluster_join import JoinOptions, joined
-from rig.launch.supervise import LostWhileServing
+from rig.launch.command_line import logs_folder
+from rig.launch.supervise import FAILED, LostWhileServing
 
 from .checks import alive
 from .clusters import cluster_of, installed
@@ -109,6 +111,32 @@ def test_a_head_that_refuses_the_token(
     assert not (seen / "ray.json").exists()
 
 
+def test_a_box_that_is_in_the_cluster_already_is_refused(
+    joining: JoinOptions, cluster: Cluster, tmp_path: Path, seen: Path
+) -> None:
+    """Its cards would be counted twice, and two ranks would meet on one card."""
+    file = tmp_path / "r" / "fake_state.json"
+    state = json.loads(file.read_text())
+    before = {
+        "Alive": True,
+        "NodeID": "n2",
+        "NodeManagerAddress": "127.0.0.2",
+        "NodeManagerHostname": "boxb",
+        "Resources": {"GPU": 1},
+        "Labels": dict(cluster.labels),
+    }
+    file.write_text(json.dumps(state | {"nodes": [before]}))
+    with (
+        pytest.raises(RigError, match=r"127\.0\.0\.2 \(boxb\) is in the cluster already"),
+        joined(joining, check_installation=installed),
+    ):
+        pytest.fail("joined twice")
+    assert not (seen / "ray.json").exists()
+    file.write_text(json.dumps(state | {"nodes": [before | {"Alive": False}]}))
+    with joined(joining, check_installation=installed) as node:
+        node.check_alive()
+
+
 def test_no_head_there(joining: JoinOptions, head: socket.socket, seen: Path) -> None:
     head.close()
     with (
@@ -117,6 +145,21 @@ def test_no_head_there(joining: JoinOptions, head: socket.socket, seen: Path) ->
     ):
         pytest.fail("joined nobody")
     assert not (seen / "ray.json").exists()
+
+
+def test_logs_of_a_box_that_joins_again_and_again_do_not_pile_up(
+    joining: JoinOptions, head: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head.close()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("rig.launch.cluster_command.plan_join", lambda _: joining)
+    for number in range(25):
+        (logs_folder() / f"join-20260101-{number:06}-1").mkdir(parents=True)
+        (logs_folder() / f"serve-20260101-{number:06}-1").mkdir()
+    assert join_main([]) == FAILED
+    for kind in ("join", "serve"):
+        left = sorted(folder.name for folder in logs_folder().glob(f"{kind}-*"))
+        assert left == [f"{kind}-20260101-{number:06}-1" for number in range(5, 25)]
 
 
 @pytest.mark.parametrize("head_lives", [True, False])

@@ -107,6 +107,22 @@ def test_a_token_is_made_once_and_private(tmp_path: Path) -> None:
     assert file.read_text() == token
 
 
+def test_a_token_that_cannot_be_written_whole_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a token would be refused at each later start, by a text that is for other boxes."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rig.launch.cluster_token.os.fchmod", full)
+        with pytest.raises(RigError, match=r"cannot be written: .*No space"):
+            make_token_file(tmp_path / "token")
+    assert list(tmp_path.iterdir()) == []
+    assert make_token_file(tmp_path / "token")
+
+
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620])
 def test_a_token_that_others_reach_is_refused(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "token"

@@ -197,6 +197,24 @@ def test_a_box_of_another_build_is_refused_by_name(
     assert list(runtime.iterdir()) == []
 
 
+def test_a_box_that_joined_twice_is_refused_by_name(
+    plan: ServePlan, cluster: Cluster, runtime: Path
+) -> None:
+    three = replace(cluster, nodes=3)
+    twice = [other_node(cluster), other_node(cluster, NodeID="n3")]
+
+    def tell(line: str) -> None:
+        if line.startswith("waiting"):
+            change_state(runtime, lambda state: state.update(nodes=twice))
+
+    with (
+        pytest.raises(RigError, match=r"127.0.0.2 \(boxb\) is in the cluster twice"),
+        serving(plan, check_installation=nothing, progress=tell, cluster=three),
+    ):
+        pytest.fail("served with one box for two")
+    assert list(runtime.iterdir()) == []
+
+
 def test_a_head_whose_ray_dies_while_it_waits(
     plan: ServePlan, cluster: Cluster, runtime: Path, seen: Path
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rig.console import console
 from rig.launch import command
 from rig.launch.command import proof, serve_main, split_command_line
 from rig.launch.engine_environment import choose_python
@@ -125,7 +126,7 @@ def test_serve_shows_its_proof_then_the_log_until_it_is_told_to_stop(
     port = find_free_port()
     argv = ["--rig", "2x3090", "some/model", "--rehearse", "--python", str(options.python)]
     argv += ["--port", str(port)]
-    assert serve_main([*argv, "--log-folder", str(options.log_folder)]) == 0
+    assert serve_main([*argv, "--no-plan", "--log-folder", str(options.log_folder)]) == 0
     said = capsys.readouterr()
     assert f"url      http://127.0.0.1:{port}/v1" in said.out
     assert "version  9.9.9+rig.1.cpu" in said.out
@@ -133,6 +134,14 @@ def test_serve_shows_its_proof_then_the_log_until_it_is_told_to_stop(
     assert "private, token required" in said.out
     assert "nothing is left" in said.err
     assert list(runtime.iterdir()) == []
+
+
+def test_what_the_engine_says_while_it_loads_is_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_force_terminal", True)
+    command.Printer()("loading, 3 s: [/layer] of [red]model[0]")
+    assert "[/layer] of [red]model[0]" in capsys.readouterr().err
 
 
 def test_the_dry_run_is_what_serve_does(

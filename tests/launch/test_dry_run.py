@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from rig.launch.dry_run import as_shell_script, comment, quote
+from rig.box.rig_file import DefaultsTable
+from rig.launch.decide import Known
+from rig.launch.dry_run import as_shell_script, comment, quote, shown
 from rig.launch.plan import Executor, ServeOptions, plan_serve
 from rig.launch.processes import marked
 
 from .checks import alive
+from .rules.row import rig
 
 HOSTILE = [
     "x\ntouch F #",
@@ -74,6 +77,24 @@ def test_a_word_comes_through_with_only_its_markers_replaced(tmp_path: Path, tex
     assert said.stdout == wanted.replace("$PATH", "/bin:/usr/bin").replace("\r", "\n")
     assert quote("$RIG_RUNNER") == "'$RIG_RUNNER'"
     assert quote("") == "''"
+
+
+def test_secrets_are_not_printed_and_whoever_runs_it_gives_them(tmp_path: Path) -> None:
+    extra = ("--api-key", "S3CRET", "S3CRET2", "--seed", "1", "--hf-token=S3CRET3")
+    mine = rig(defaults=DefaultsTable(arguments=("--api_key=S3CRET4",)))
+    for said in (extra, ()):
+        plan = plan_serve(
+            replace(options_for(tmp_path, "mp"), extra_arguments=said),
+            {"HF_TOKEN": "S3CRET5", "VLLM_API_KEY": "S3CRET6"},
+            Known(rig=mine),
+        )
+        script = as_shell_script(plan)
+        assert "S3CRET" not in script
+        assert "API_KEY: is a secret" in run(script, tmp_path).stderr
+    words = run(
+        f"printf '%s ' {' '.join(shown(extra))}", tmp_path, API_KEY="a", API_KEY_="b", HF_TOKEN="c"
+    )
+    assert words.stdout == "--api-key a b --seed 1 --hf-token=c "
 
 
 def test_a_comment_is_one_line_without_terminal_codes() -> None:

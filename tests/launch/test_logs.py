@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.launch.logs import Follower, spoken, store_ports, why_it_ended
+from rig.launch.logs import Follower, make_log_folder, spoken, store_ports, why_it_ended
 
 CORE = "(EngineCore pid=7) ERROR 11-29 16:00:00 [core.py:1100] "
 
@@ -84,3 +84,32 @@ def test_a_cause_that_is_known_brings_what_to_do(tmp_path: Path) -> None:
     assert "vllm serve --help" in str(ending.next_step)
     log.write_text("ValueError: nobody has met this one\n")
     assert why_it_ended(log).cause == "ValueError: nobody has met this one"
+
+
+RAY_LOST_A_PART = """\
+2026-11-30 02:55:10,872\tINFO scripts.py:1274 -- Process exit logs will be saved to: /tmp/x
+2026-11-30 02:55:52,905\tERR scripts.py:1307 -- Some Ray subprocesses exited unexpectedly:
+2026-11-30 02:55:52,906\tERR scripts.py:87 -- raylet [exit code={code}]
+2026-11-30 02:55:52,906\tERR scripts.py:115 -- ----- BEGIN raylet.out tail -----
+2026-11-30 02:55:52,906\tERR scripts.py:122 -- [2026-11-30 02:55:08,750 I 5319 5319] chatter
+2026-11-30 02:55:52,907\tERR scripts.py:128 -- ----- END raylet.out tail -----
+2026-11-30 02:55:52,907\tERR scripts.py:1315 -- Remaining processes will be killed.
+"""
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [(-9, "Ray's raylet was killed by signal 9"), (3, "Ray's raylet ended with code 3")],
+)
+def test_the_part_of_ray_that_ended_is_named(tmp_path: Path, code: int, said: str) -> None:
+    log = tmp_path / "ray.log"
+    log.write_text(RAY_LOST_A_PART.format(code=code))
+    ending = why_it_ended(log)
+    assert ending.cause == said
+    assert ending.last.splitlines()[-1].endswith(f"raylet [exit code={code}]")
+    assert ("dmesg" in str(ending.next_step)) == (code == -9)
+
+
+def test_a_new_log_folder_is_its_user_s_alone(tmp_path: Path) -> None:
+    make_log_folder(tmp_path / "logs" / "serve-1")
+    assert (tmp_path / "logs" / "serve-1").stat().st_mode & 0o777 == 0o700

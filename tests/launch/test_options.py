@@ -13,7 +13,7 @@ import pytest
 from rig.errors import RigError
 from rig.options import cache, in_engine
 from rig.options.cache import cached_table, key_of, table_of
-from rig.options.check import UnknownOptionError, check_arguments, nearest_names
+from rig.options.check import UnknownOptionError, check_arguments, nearest_names, spell_out
 from rig.options.table import OptionTable, table_from_engine
 from rig.wheel.provenance import Provenance
 
@@ -130,6 +130,36 @@ def test_what_vllm_refuses_is_refused_with_the_way_out(
     with pytest.raises(UnknownOptionError) as caught:
         check_arguments(table, "some/model", arguments.split())
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said, means",
+    [
+        (
+            "--te 2 -tp=4 --tensor_p 8",
+            "--tensor-parallel-size 2 --tensor-parallel-size=4 --tensor-parallel-size 8",
+        ),
+        (
+            "--no-enf --enf --no_enforce_eager",
+            "--no-enforce-eager --enforce-eager --no-enforce-eager",
+        ),
+        ("--lim.image 2 -cc.mode 3", "--limit-mm-per-prompt.image 2 --compilation-config.mode 3"),
+        (
+            "--api a b --seed -1 -O3 --ma 3 --other x",
+            "--api-key a b --seed -1 -O3 --ma 3 --other x",
+        ),
+        ("--served-model-name a_b --serv=--te", "--served-model-name a_b --served-model-name=--te"),
+    ],
+)
+def test_beginnings_and_aliases_become_whole_names(
+    table: OptionTable, said: str, means: str
+) -> None:
+    assert spell_out(table, said.split()) == tuple(means.split())
+
+
+def test_one_of_our_own_options_may_be_meant(table: OptionTable) -> None:
+    with pytest.raises(UnknownOptionError, match="--dry-run"):
+        check_arguments(table, "some/model", ["--dry-rn"], ["--dry-run", "--rig"])
 
 
 def test_the_nearest_names_come_first(table: OptionTable) -> None:

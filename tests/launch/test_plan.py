@@ -110,7 +110,6 @@ def test_every_variable_and_argument_has_a_reason() -> None:
         (("-tp", "2"), 2, 2),
         (("-tp=2", "-pp", "2"), 4, 2),
         (("--pipeline_parallel_size=2",), 8, 4),
-        (("-tp", "1", "--data-parallel-size", "3"), 3, 1),
     ],
 )
 def test_ray_gets_as_many_devices_as_the_engine_needs(
@@ -120,6 +119,14 @@ def test_ray_gets_as_many_devices_as_the_engine_needs(
     assert made.devices == made.ranks == devices
     assert made.tensor_parallel_size == tensor
     assert f"--num-gpus={devices}" in made.ray_command
+
+
+@pytest.mark.parametrize("option", ["-dp", "--data-parallel-size", "-pcp"])
+def test_ranks_that_could_not_be_proven_are_refused_before_a_start(option: str) -> None:
+    with pytest.raises(RigError, match="not supported") as refused:
+        plan(option, "2")
+    assert "one server for each part" in str(refused.value)
+    assert plan(option, "1").devices == 4
 
 
 def test_the_users_argument_stands_alone_and_is_said() -> None:

@@ -54,6 +54,7 @@ def test_the_rig_files_context_counts_unless_another_is_asked_for() -> None:
     mine = rig(defaults=DefaultsTable(max_model_len=4096))
     assert plan_options([], mine).max_model_len == 4096
     assert plan_options(["--max-model-len", "100"], mine).max_model_len == 100
+    assert plan_options(["--max-model-len", "auto"], mine).max_model_len is None
 
 
 @pytest.mark.parametrize("text", ["auto", "-1", "0", "x", "1.5.2", None])
@@ -75,6 +76,15 @@ def test_what_is_not_known_offline_is_no_error_and_a_broken_folder_is_one(tmp_pa
     (tmp_path / "model.gguf").touch()
     with pytest.raises(NoPlanError):
         read(here, offline=False)
+
+
+def test_a_rehearsal_of_a_model_that_is_not_here_is_refused_before_a_start() -> None:
+    absent = replace(OPTIONS, model="nobody/has-this-model", rehearse=True)
+    with pytest.raises(RigError, match="a rehearsal downloads nothing") as caught:
+        read(absent, offline=True)
+    assert not isinstance(caught.value, NoPlanError)
+    with pytest.raises(NoPlanError, match="nothing is kept of nobody/has-this-model"):
+        read(absent, offline=True, only_say=True)
 
 
 def test_the_summary_says_what_streaming_wins_and_costs() -> None:

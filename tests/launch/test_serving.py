@@ -146,6 +146,23 @@ def test_an_exception_in_the_block_passes_and_all_is_stopped(
     assert_clean(server, runtime, pids)
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError("the pipe"), SystemExit(1)])
+def test_a_stop_is_whole_though_nobody_hears_of_it(
+    options: ServeOptions, runtime: Path, error: BaseException
+) -> None:
+    """The terminal is gone, or the reader of a pipe: rich then ends the program."""
+    stopping = False
+
+    def tell(line: str) -> None:
+        if stopping:
+            raise error
+
+    with serving(plan_serve(options), check_installation=nothing, progress=tell) as server:
+        pids = server.pids()
+        stopping = True
+    assert_clean(server, runtime, pids)
+
+
 def test_two_at_once_are_independent(options: ServeOptions, runtime: Path, tmp_path: Path) -> None:
     other = replace(options, log_folder=tmp_path / "other")
     with serving(plan_serve(options), check_installation=nothing) as first:

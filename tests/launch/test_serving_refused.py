@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from rig.errors import RigError
+from rig.launch.engine_environment import require_gpus
 from rig.launch.limits import open_files_to_allow
 from rig.launch.plan import ServeOptions
 from rig.launch.serve import plan_serve, serving
 
 from .checks import nothing
+from .clusters import installed, installed_with_0504
 
 
 def test_the_cause_of_an_early_end_is_said(
@@ -137,7 +140,24 @@ def test_torchs_store_is_known_and_said(
     options: ServeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_VLLM", "store")
-    with serving(plan_serve(options), check_installation=nothing) as server:
+    with serving(plan_serve(options), check_installation=installed) as server:
+        (warning,) = server.warnings
+        assert "torch's store" in warning
+
+
+def test_an_open_store_of_a_build_that_closes_it_stops_the_launch(
+    options: ServeOptions, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "store")
+    plan = plan_serve(options)
+    with (
+        pytest.raises(RigError, match="other machines can reach it"),
+        serving(plan, check_installation=installed_with_0504),
+    ):
+        pytest.fail("served with an open store")
+    assert list(runtime.iterdir()) == []
+    allowed = plan_serve(replace(options, allow_open_sockets=True))
+    with serving(allowed, check_installation=installed_with_0504) as server:
         (warning,) = server.warnings
         assert "torch's store" in warning
 
@@ -169,6 +189,30 @@ def test_gpus_are_asked_for_when_it_is_no_rehearsal(
         serving(plan_serve(replace(options, rehearse=False)), check_installation=nothing),
     ):
         pytest.fail("served on too few GPUs")
+
+
+def test_a_driver_that_holds_who_asks_it_does_not_hold_the_launch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process in the driver's hands survives SIGKILL: nobody may wait for its end."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nexec sleep 30\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("rig.launch.engine_environment._DRIVER_PATIENCE_S", 0.3)
+    kill = subprocess.Popen.kill
+    held: list[subprocess.Popen[str]] = []
+    monkeypatch.setattr("subprocess.Popen.kill", lambda process: held.append(process))
+    began = time.monotonic()
+    try:
+        with pytest.raises(RigError, match="does not answer"):
+            require_gpus(1)
+        assert time.monotonic() - began < 10
+        assert held
+    finally:
+        for process in held:
+            kill(process)
+            process.wait()
 
 
 @pytest.mark.parametrize("model", ["/not/there", "./none", "../none", "~/none", "~"])

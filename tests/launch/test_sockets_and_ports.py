@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 
@@ -50,3 +51,25 @@ def test_a_reserved_port_is_refused_to_others_and_free_for_the_server() -> None:
 def test_an_address_of_another_box_is_refused() -> None:
     with pytest.raises(RigError, match=r"192\.0\.2\.1 is not an address of this box"):
         reserve_port("192.0.2.1", 8000)
+
+
+@pytest.mark.parametrize(
+    "number, step",
+    [
+        (errno.EACCES, "below 1024"),  # 80 without root
+        (errno.EAFNOSUPPORT, "--host"),  # IPv6 where it is switched off
+        (errno.EINVAL, "--host"),  # fe80::1, which needs an interface
+    ],
+)
+def test_a_port_that_cannot_be_had_is_not_called_taken(
+    monkeypatch: pytest.MonkeyPatch, number: int, step: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("rig.launch.ports._try", refuse)
+    monkeypatch.setattr("rig.launch.ports.find_free_port", lambda: 23456)
+    with pytest.raises(RigError, match="cannot listen on port 80 of ") as caught:
+        reserve_port("127.0.0.1", 80)
+    assert os.strerror(number) in caught.value.what
+    assert step in str(caught.value.next_step)

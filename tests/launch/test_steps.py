@@ -21,7 +21,7 @@ from rig.launch import command
 from rig.launch.command import serve_main
 from rig.launch.plan import ServeOptions, ServePlan
 from rig.launch.ports import find_free_port
-from rig.memory.result import Advice
+from rig.memory.result import Advice, MemoryPlan
 from rig.options import cache, in_engine
 from rig.options.cache import key_of
 from rig.options.table import table_from_engine
@@ -178,13 +178,9 @@ def test_pinned_memory_that_is_not_there_is_3(
     assert not served
 
 
-def test_an_option_that_vllm_does_not_know_is_2_before_anything_is_looked_at(
-    argv: list[str],
-    seen: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def known_options(argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rig build is installed, and vLLM has been asked for its options."""
     built = provenance()
     monkeypatch.setattr(command, "require_rig_build", lambda _: SimpleNamespace(provenance=built))
     monkeypatch.setenv("VLLM_RIG_CACHE", str(tmp_path))
@@ -192,6 +188,24 @@ def test_an_option_that_vllm_does_not_know_is_2_before_anything_is_looked_at(
     (tmp_path / "options").mkdir()
     kept = tmp_path / "options" / f"{key_of(built)}.json"
     kept.write_text(table.model_dump_json())
+
+
+@pytest.mark.usefixtures("known_options")
+def test_a_beginning_of_an_options_name_counts_for_what_is_decided(
+    argv: list[str], served: list[ServePlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, cards())
+    assert serve_main([*argv, "--no-plan", "--te", "2"]) == 0
+    (made,) = served
+    assert made.devices == made.tensor_parallel_size == 2
+    assert made.vllm_arguments[-2:] == ("--tensor-parallel-size", "2")
+    assert made.vllm_arguments.count("--tensor-parallel-size") == 1
+
+
+@pytest.mark.usefixtures("known_options")
+def test_an_option_that_vllm_does_not_know_is_2_before_anything_is_looked_at(
+    argv: list[str], seen: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     argv = [*argv, "--rehearse", "--no-plan"]
     assert serve_main([*argv, "--enforce-egar"]) == 2
     assert "--enforce-eager" in capsys.readouterr().err
@@ -235,7 +249,7 @@ def test_an_engine_that_is_lost_while_serving_is_5(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("FAKE_VLLM", "dies")
-    assert serve_main([*argv, "--rehearse"]) == 5
+    assert serve_main([*argv, "--rehearse", "--no-plan"]) == 5
     assert "the engine ended (exit code 3)" in capsys.readouterr().err
     assert list(runtime.iterdir()) == []
 
@@ -244,7 +258,7 @@ def test_an_engine_that_does_not_start_is_1(
     argv: list[str], runtime: Path, seen: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_VLLM", "crash")
-    assert serve_main([*argv, "--rehearse"]) == 1
+    assert serve_main([*argv, "--rehearse", "--no-plan"]) == 1
 
 
 def test_a_dry_run_needs_no_cards_no_network_and_no_model(
@@ -267,6 +281,44 @@ def test_a_dry_run_needs_no_cards_no_network_and_no_model(
     see(monkeypatch, cards(2))
     assert serve_main([*argv, "--dry-run"]) == 0
     assert "# assumed: the box will have them" in capsys.readouterr().out
+
+
+def test_a_dry_run_plans_the_cards_that_would_serve(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned: list[Box] = []
+
+    def plan_of_memory(_: object, rig: object, box: Box, options: object) -> MemoryPlan:
+        planned.append(box)
+        return plan(2)
+
+    see(monkeypatch, box(4, cards={0: BUSY, 1: FREE, 2: BUSY, 3: FREE}, **HOST))
+    have_plan(monkeypatch, plan(2))
+    monkeypatch.setattr("rig.launch.planning.plan_of_memory", plan_of_memory)
+    assert serve_main([*argv, "--rig", "2x3090", "--dry-run"]) == 0
+    assert "export CUDA_VISIBLE_DEVICES=1,3" in capsys.readouterr().out
+    assert [[card.index for card in seen.cards or ()] for seen in planned] == [[1, 3]]
+
+
+def test_cards_that_only_the_plan_chose_are_examined_as_well(
+    argv: list[str], served: list[ServePlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four are chosen first; the plan wants two, and then another pair may be the best."""
+    examined: list[tuple[int, ...] | None] = []
+
+    def heed(*known: object) -> list[str]:
+        examined.extend(made.cards for made in known if isinstance(made, ServePlan))
+        return []
+
+    def choose(_: Box, needed: int) -> tuple[int, ...]:
+        return FOUR if needed == 4 else (0, 4)
+
+    monkeypatch.setattr("rig.launch.gate_step.heed_doctor", heed)
+    see(monkeypatch, cards(6))
+    have_plan(monkeypatch, plan(2, idle=2))
+    monkeypatch.setattr("rig.launch.decide.layout._choose", choose)
+    assert serve_main(argv) == 0
+    assert examined == [(0, 1, 2, 3), (0, 4)]
 
 
 def test_a_dry_run_prints_what_is_proven_here(

@@ -24,6 +24,7 @@ from rig.launch.supervise import (
     exit_code,
     status,
 )
+from rig.launch.supervise_health import NotTakenError
 from rig.launch.supervise_notify import notify, watchdog_interval_s
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -106,6 +107,22 @@ def test_heartbeats_come_from_a_launcher_that_looks_after_its_server(
         time.sleep(0.06)
         supervisor.tick()
         assert systemd.said() == ["WATCHDOG=1"]
+
+
+def test_health_that_cannot_be_asked_is_said_once_and_ends_nothing(
+    systemd: Listener, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask() -> None:
+        raise NotTakenError("status 404")
+
+    with Supervisor("url", health_every_s=0.01, health_failures=1, ask=ask) as supervisor:
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            supervisor.tick()
+            time.sleep(0.01)
+    said = capsys.readouterr().err
+    assert said.count("warning: nothing is known of the server's health: status 404") == 1
+    assert sum("health" in line for line in systemd.said()) == 1
 
 
 @pytest.mark.parametrize("error", [RigError("no token came"), KeyError("no token came")])

@@ -81,6 +81,52 @@ def test_a_model_without_completions_is_asked_in_its_own_way(server: FakeServer)
     real_request(server.url)
 
 
+@pytest.mark.parametrize("path", ["/classify", "/pooling"])
+def test_a_pooling_model_is_asked_in_its_own_way(server: FakeServer, path: str) -> None:
+    server.answers[path] = (200, {"data": [{"probs": [1.0]}]})
+    real_request(server.url)
+    assert server.asked[-1][:2] == (path, {"model": "tiny", "input": "1"})
+
+
+@pytest.mark.parametrize(
+    "path, answer",
+    [
+        ("/v1/completions", (404, {"detail": "Not Found"})),  # it only transcribes, say
+        ("/v1/completions", (400, {"message": "an image is needed"})),
+        ("/v1/completions", (403, "no")),
+        ("/v1/models", (401, {"error": "Unauthorized"})),
+    ],
+)
+def test_a_server_that_takes_no_such_request_is_not_ill(
+    server: FakeServer, path: str, answer: tuple[int, Any]
+) -> None:
+    server.answers[path] = answer
+    watch = HealthWatch(lambda: real_request(server.url), every_s=0.01)
+    watch.start()
+    deadline = time.monotonic() + 10
+    while not watch.unasked and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    watch.stop()
+    assert watch.failures == (0, "")
+    assert f"status {answer[0]}" in watch.unasked
+
+
+def test_a_server_that_answered_once_and_then_takes_nothing_is_ill(server: FakeServer) -> None:
+    server.answers["/v1/completions"] = (200, CHOICE)
+    watch = HealthWatch(lambda: real_request(server.url), every_s=0.01)
+    watch.start()
+    deadline = time.monotonic() + 10
+    while len(server.asked) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    server.answers["/v1/models"] = (404, "gone")
+    while watch.failures[0] < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watch.stop()
+    assert watch.failures[0] >= 2
+    assert not watch.unasked
+
+
 def test_the_key_is_sent(server: FakeServer) -> None:
     server.answers["/v1/completions"] = (200, CHOICE)
     real_request(server.url, api_key="secret")

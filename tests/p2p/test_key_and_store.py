@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,15 @@ def acs_on(box: Box) -> Box:
     return box.model_copy(update={"bridges": (bridge,)})
 
 
+def joined(**facts: object) -> Callable[[Box], Box]:
+    def change(box: Box) -> Box:
+        pairs = box.pairs or ()
+        other = pairs[0].model_validate(pairs[0].model_dump() | facts)
+        return box.model_copy(update={"pairs": (other, *pairs[1:])})
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -71,6 +82,8 @@ def acs_on(box: Box) -> Box:
         (other_host(driver_version="590.1"), "driver was 580.95.05, is 590.1"),
         (other_host(kernel="6.13.0"), "kernel was 6.12.1, is 6.13.0"),
         (other_host(iommu="translated"), "IOMMU was off, is translated"),
+        (joined(level="NV", nvlinks=4), "0-1 PHB, P2P granted, is 0-1 NV4, P2P granted"),
+        (joined(p2p="refused", p2p_why="CNS"), "0-1 PHB, P2P granted, is 0-1 PHB, P2P refused"),
         (acs_on, "ACS was 0000:00:01.0 does not redirect, is 0000:00:01.0 redirects"),
     ],
 )
@@ -138,10 +151,37 @@ def test_a_write_that_fails_leaves_the_old_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("rig.p2p.store.os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(RigError, match="No space"):
         write_verdict(a_verdict(box).model_copy(update={"results": ()}), box, tmp_path)
     assert read_verdict(file) == a_verdict(box)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+@contextmanager
+def closed_to_us(folder: Path) -> Iterator[None]:
+    """As after `sudo -E ./rig p2p`: the folder is there, and this user may not look into it."""
+    folder.mkdir(mode=0o700)
+    if os.getuid() == 0:
+        os.seteuid(65534)
+    else:
+        folder.chmod(0)
+    try:
+        yield
+    finally:
+        os.seteuid(os.getuid())
+        folder.chmod(0o700)
+
+
+def test_a_folder_that_is_closed_to_us_is_said(tmp_path: Path) -> None:
+    box = a_box(2)
+    folder = tmp_path / "state"
+    with closed_to_us(folder):
+        found = look_up(box, Path(sys.executable), folder)
+        assert found.verdict is None and "cannot be read" in found.why_not
+        with pytest.raises(RigError, match="cannot be kept: Permission denied"), only_one(folder):
+            pass
+        with pytest.raises(RigError, match="cannot be kept: Permission denied"):
+            write_verdict(a_verdict(box), box, folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"key": "x"}', "\x00\xff"])
@@ -182,8 +222,6 @@ def test_a_python_that_is_none(tmp_path: Path) -> None:
 
 
 def test_packages_of_this_python() -> None:
-    import sys
-
     assert packages_of(Path(sys.executable)) == dict.fromkeys(PACKAGES, "none")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,3 +85,23 @@ def test_a_driver_that_hangs_is_the_reason_for_all(
     stub("def nvmlInit(): time.sleep(600)")
     assert set(missing_cards(a_box(2))) == {0, 1}
     assert "does not answer" in missing_cards(a_box(2))[1]
+
+
+def test_a_driver_that_holds_who_asks_it_does_not_hold_us(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in the driver's hands survives SIGKILL: nobody may wait for its end."""
+    monkeypatch.setattr("rig.p2p.present._PATIENCE_S", 1)
+    kill = subprocess.Popen.kill
+    held: list[subprocess.Popen[str]] = []
+    monkeypatch.setattr("subprocess.Popen.kill", lambda process: held.append(process))
+    stub("def nvmlInit(): time.sleep(30)")
+    began = time.monotonic()
+    try:
+        assert "does not answer" in missing_cards(a_box(2))[1]
+        assert time.monotonic() - began < 10
+        assert held
+    finally:
+        for process in held:
+            kill(process)
+            process.wait()

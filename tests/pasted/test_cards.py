@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from rig.box.facts import CardProcess
 from rig.box.pasted import box_of_text
+from rig.box.pasted.smi_csv import _COLUMNS, _PLACES
+from rig.doctor.table import CHECKS
 from tests.pasted.kit import MIB, box_of, cards_of, text_of
 
 
@@ -91,3 +95,40 @@ def test_lines_of_a_report() -> None:
     assert (first.power_limit_w, first.power_default_w, first.power_max_w) == (220, 320, 350)
     assert (first.persistence, second.persistence) == (False, True)
     assert box.host.driver_version == "600.11.01"
+
+
+def test_the_lists_that_the_doctor_itself_asks_for() -> None:
+    box = box_of_text(
+        "$ nvidia-smi -L\n"
+        "GPU 0: NVIDIA GeForce RTX 3090 (UUID: GPU-0a0b0c0d-1111-2222-3333-444455556666)\n"
+        "GPU 1: NVIDIA GeForce RTX 4090 (UUID: GPU-1a0b0c0d-1111-2222-3333-444455556666)\n"
+        "\n"
+        "index, compute_cap, memory.total [MiB], memory.used [MiB], pcie.link.width.current\n"
+        "0, 8.6, 24576 MiB, 412 MiB, 4\n"
+        "1, 8.9, 24564 MiB, [N/A], 16\n"
+        "thank you, all\n",
+        "a paste",
+    )
+    first, second = cards_of(box)
+    assert (first.name, first.compute_capability) == ("NVIDIA GeForce RTX 3090", (8, 6))
+    assert (first.memory_bytes, first.memory_free_bytes) == (24576 * MIB, (24576 - 412) * MIB)
+    assert (first.link.width_now, second.link.width_now) == (4, 16)
+    assert (second.compute_capability, second.memory_free_bytes) == ((8, 9), None)
+    assert second.uuid == "GPU-1a0b0c0d-1111-2222-3333-444455556666"
+
+
+def test_a_line_with_commas_is_no_list_of_cards() -> None:
+    box = box_of_text("index, chapter, page\n0, 1, 2\nname, uuid\nx, y\n", "a paste")
+    assert box.cards is None
+
+
+def test_every_list_that_a_next_step_asks_for_can_be_pasted() -> None:
+    """Whoever helps from afar asks for these: what comes back must be read."""
+    asked = {
+        name
+        for check in CHECKS
+        for query in re.findall(r"--query-gpu=(\S+)", check.look)
+        for name in query.split(",")
+    }
+    assert asked
+    assert asked <= {*_COLUMNS, *_PLACES}

@@ -22,9 +22,10 @@ def test_the_host() -> None:
     assert (host.memory_bytes, host.memory_available_bytes) == (125 * GIB, 103 * GIB)
     assert (host.memlock_bytes, host.driver_version) == (8192 * 1024, "595.44.02")
     assert box.cards is None
-    assert any("Xid 79 of the card at 0000:21:00" in n and "2 times" in n for n in box.notes)
-    assert any("IO_PAGE_FAULT" in note for note in box.notes)
-    assert any("0000:00:03.1 (AER)" in note for note in box.notes)
+    found = {(e.kind, e.where, e.code): e.count for e in host.kernel_events or ()}
+    assert found["xid", "0000:21:00.0", 79] == 2
+    assert {kind for kind, _, _ in found} == {"xid", "iommu-fault", "pcie-error"}
+    assert ("pcie-error", "0000:00:03.1", None) in found
 
 
 @pytest.mark.parametrize(
@@ -107,3 +108,31 @@ def test_no_text_makes_it_raise(lines: list[str]) -> None:
 @given(st.integers(0, len(_ALL)), st.integers(0, 4000))
 def test_no_piece_of_a_text_makes_it_raise(start: int, length: int) -> None:
     box_of_text(_ALL[start : start + length], "x")
+
+
+@pytest.mark.parametrize(
+    ("row", "total", "left"),
+    [
+        (
+            "Mem:       131900000    2000000    9000   1000   8000000  125000000",
+            131900000 << 10,
+            125000000 << 10,
+        ),
+        (
+            "Mem:           125Gi       20Gi     9Gi    1Gi      8Gi      103Gi",
+            125 << 30,
+            103 << 30,
+        ),
+        ("Mem:             125         20       9      1        8        103", None, None),
+        ("Mem:          128806      20000    9000   1000     8000     103000", None, None),
+        ("Mem:    135000000000 2000000000    9000   1000     8000 1030000000", None, None),
+    ],
+)
+def test_free_in_a_unit_that_it_does_not_tell_is_unknown(
+    row: str, total: int | None, left: int | None
+) -> None:
+    """125 of `free -g` are no 125 kB: nobody runs out of memory by a misread paste."""
+    host = box_of_text(
+        f"               total        used  free  shared  buff/cache  available\n{row}", "x"
+    ).host
+    assert (host.memory_bytes, host.memory_available_bytes) == (total, left)

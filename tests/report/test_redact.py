@@ -62,6 +62,57 @@ _SECRETS = [
     ("kat-box.example.lan:12:34 [0] NCCL INFO x", "kat-box", "<host>:12:34 [0] NCCL INFO x"),
     ("other:12:34 [0] NCCL INFO x", "other", "<host>:12:34 [0] NCCL INFO x"),
     ("Nov 30 01:02:03 other kernel: NVRM: x", "other", "Nov 30 01:02:03 <host> kernel: NVRM: x"),
+    ("Request cmpl-1 details: prompt: 'dear otherone', prompt_token_ids: [1]", "dear", None),
+    ("Generated response cmpl-1: output: 'dear x', finish_reason: stop", "dear", None),
+    ("Generated response c (streaming) details: output_token_ids: [12]", "12", None),
+    ("/mnt/home/otherone/x", "otherone", "/mnt/home/<user>/x"),
+    ("/var/home/otherone/x", "otherone", "/var/home/<user>/x"),
+    ("/mnt/c/Users/otherone/x", "otherone", "/mnt/c/Users/<user>/x"),
+    ('"C:\\\\Users\\\\otherone\\\\x"', "otherone", '"C:\\\\Users\\\\<user>\\\\x"'),
+    ("/run/media/otherone/disk", "otherone", "/run/media/<user>/disk"),
+    ("?dir=%2Fhome%2Fotherone%2Fx", "otherone", "?dir=%2Fhome%2F<user>%2Fx"),
+    ("otherone@theirbox:~/x$ nvidia-smi", "theirbox", "<user>@<host>:~/x$ nvidia-smi"),
+    ("(base) otherone@theirbox:~$ ls", "otherone", "(base) <user>@<host>:~$ ls"),
+    ("[otherone@theirbox x]$ ls", "theirbox", "[<user>@<host> x]$ ls"),
+    ("root@theirbox:/# ls", "theirbox", "root@<host>:/# ls"),
+    ("Linux theirbox 6.8.0-45-generic #45-Ubuntu SMP", "their", None),
+    ("2026-11-30T01:02:03.4+00:00 theirbox kernel: NVRM: x", "their", None),
+    ("2026-11-30T01:02:03+0100 theirbox systemd[1]: x", "their", None),
+    ("Mon 2026-11-30 01:02:03 UTC theirbox kernel: x", "their", None),
+    ("https://h.example/x?token=abc123&y=1", "abc123", "https://h.example/x?token=<token>&y=1"),
+    ("https://h.example/x?sig=ab%3D&se=2", "ab%3D", "https://h.example/x?sig=<token>&se=2"),
+    ("/x?X-Amz-Credential=AKIAX%2F1&X-Amz-Signature=0a1b", "0a1b", None),
+    ("/x?X-Amz-Security-Token=IQoJb3", "IQoJ", "/x?X-Amz-Security-Token=<token>"),
+    ("GET /v1/models?api_key=abcdef HTTP/1.1", "abcdef", None),
+    ("Authorization: token abcdefgh", "abcdefgh", "Authorization: token <token>"),
+    ("{'authorization': 'abc123def'}", "abc123", "{'authorization': '<token>'}"),
+    ("Cookie: session=abc; other=def", "def", "Cookie: <token>"),
+    ('"set-cookie": "session=abc"', "abc", '"set-cookie": "<token>"'),
+    ("['--api-key', 's3cr3t', 'more', '--port']", "more", "['--api-key', '<token>', '--port']"),
+    ('["--hf-token", "s3cr3t"]', "s3cr3t", '["--hf-token", "<token>"]'),
+    ("--ray-token s3cr3t", "s3cr3t", "--ray-token <token>"),
+    ("environ({'MY_TOKEN': 'abc123'})", "abc123", "environ({'MY_TOKEN': '<token>'})"),
+    ('{\\"api_key\\": \\"s3cr3t\\"}', "s3cr3t", None),
+    ("PGPASSWORD=hunter2", "hunter2", "PGPASSWORD=<token>"),
+    ("passphrase: hunter2", "hunter2", "passphrase: <token>"),
+    ("private_key=hunter2", "hunter2", "private_key=<token>"),
+    ("token 0123456789abcdef0123456789abcdef", "0123", "token <token>"),
+    ("AIza" + "Sy0123456789abcdefghijklmnopqrstu", "AIza", "<token>"),
+    ("npm" + "_0123456789abcdefghijklmnop", "npm", "<token>"),
+    ("r8" + "_0123456789abcdefghijklmnop", "r8", "<token>"),
+    ("gsk" + "_0123456789abcdefghijklmnop", "gsk", "<token>"),
+    ("dckr_pat" + "_0123456789abcdefghij", "dckr", "<token>"),
+    ("ASIA" + "0123456789ABCDEF", "ASIA", "<token>"),
+    ("https://hooks.slack.com/services/T0/B0/xyz", "xyz", None),
+    ('"serial": "AB12345"', "AB12", '"serial": "<serial-1>"'),
+    ("S/N: AB12345", "AB12", "S/N: <serial-1>"),
+    ("ID_SERIAL_SHORT=S3EV0K1", "S3EV", "ID_SERIAL_SHORT=<serial-1>"),
+    ("GPU PDI                : 0x1234567890abcdef", "1234", None),
+    ("machine-id 0123456789abcdef0123456789abcdef", "0123", "machine-id <serial-1>"),
+    ("disk wwn-0x5000c500a1b2c3d4 nvme-eui.0025385b71b1a2b3", "c500", None),
+    ("disk nvme-eui.0025385b71b1a2b3", "385b", "disk nvme-eui.<serial-1>"),
+    ("uuid=0123456789abcdef0123456789abcdef", "0123", "uuid=<uuid-1>"),
+    ("ip-10-0-0-5.ec2.internal", "10-0", "<ip-1>.ec2.internal"),
     (
         "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n-----END OPENSSH PRIVATE KEY-----\nx",
         "b3Bl",
@@ -100,6 +151,15 @@ _HARMLESS = [
     "/home/<user>/x <host>:1:2 [0] NCCL INFO <ip-1> <token>",
     "Motherboard Gigabyte bare metal bandwidth compatible user guest",
     "link/ether 00:00:00:00:00:00",
+    "authorization: required, passwordless ssh, cookie cutter, a private key",
+    "2026-11-30T01:02:03Z INFO engine: up",
+    "2026-11-30 01:02:03,123 INFO worker.py:12 -- up",
+    "Linux version 6.8.0-45-generic (x) #45",
+    "--max-num-batched-tokens 8192 --tokenizer x --skip-tokenizer-init",
+    "GET /v1/models?page=2&sort=up HTTP/1.1",
+    "https://example.org/docs/home/page at 16:9 wwn eui. machine-id",
+    "uuid is 8 long; serial: no",
+    "mail@example and 3@home: 5 of 10 #2",
 ]
 
 
@@ -120,6 +180,18 @@ def test_a_name_that_is_a_letter_or_a_word_costs_no_text(name: str) -> None:
         "/media/<user>/disk USER=<user> uid=1000(<user>)"
     )
     assert _redacted(f"{name}@{name}:~", me) == "<user>@<host>:~"
+    # Where our own JSON, variables and addresses name them.
+    if name != "user":  # then it is the key, too
+        told = f'{{"user": "{name}", "hostname": "{name}"}}'
+        assert _redacted(told, me) == '{"user": "<user>", "hostname": "<host>"}'
+        assert _redacted(f"{{'USER': '{name}'}}", me) == "{'USER': '<user>'}"
+    assert (
+        _redacted(f"http://{name}:8000/v1 tcp://{name}", me) == "http://<host>:8000/v1 tcp://<host>"
+    )
+    assert _redacted(f"uid=7({name}) gid=7({name}) groups=7({name}),27(sudo)", me) == (
+        "uid=7(<user>) gid=7(<user>) groups=7(<user>),27(sudo)"
+    )
+    assert _redacted(f"/mnt/{name}/x /home//{name}/x", me) == "/mnt/<user>/x /home//<user>/x"
 
 
 def test_the_same_thing_has_the_same_replacement() -> None:

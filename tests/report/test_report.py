@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -93,6 +94,7 @@ def test_what_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         logs=tmp_path / "none",
         python=str(tmp_path / "no-python"),
         dmesg=_script(tmp_path, "", status=1),
+        journal=("/no/such/journal",),
     )
     found = {section.title: section.body for section in sections(sources)}
     assert found["Checks"] == "not available: ValueError: no such thing"
@@ -101,7 +103,11 @@ def test_what_cannot_be_had_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found["Kernel messages"].startswith("not readable")
     assert "run as root" in found["Kernel messages"]
     gone = Sources(layout_of_this_checkout(), {}, tmp_path, dmesg=("/no/such/program",))
+    gone = replace(gone, journal=_script(tmp_path, ""))
     assert "FileNotFoundError" in list(sections(gone))[-2].body
+    assert "it shows nothing" in list(sections(gone))[-2].body
+    second = replace(gone, journal=_script(tmp_path, "kernel: NVRM: Xid (PCI:0000:09:00): 31\n"))
+    assert list(sections(second))[-2].body == "kernel: NVRM: Xid (PCI:0000:09:00): 31"
 
 
 def test_a_launch_can_be_named(tmp_path: Path) -> None:

@@ -118,6 +118,20 @@ class RayProcess(Fact):
     program: str = "raylet"
 
 
+class KernelEvent(Fact):
+    """A kind of trouble that the kernel's log names, counted over this boot.
+
+    `where` is the PCI address of the device, or None where the line names none. `code` is the Xid's
+    number. `text` is the rest of the last such line: of Xid 154 only the last one still holds.
+    """
+
+    kind: Literal["xid", "iommu-fault", "pcie-error"]
+    where: str | None = None
+    code: int | None = None
+    text: str = ""
+    count: int = 1
+
+
 class Host(Fact):
     """The machine around the cards. `cgroup_limit_bytes` and `memlock_bytes` are -1: unlimited."""
 
@@ -140,6 +154,8 @@ class Host(Fact):
     numa_nodes: tuple[NumaNode, ...] | None = None
     ray: tuple[RayProcess, ...] | None = None
     p2p_cache_files: tuple[str, ...] | None = None  # vLLM's own files, by path
+    driver_refused: bool | None = None  # a pasted nvidia-smi says that it reached no driver
+    kernel_events: tuple[KernelEvent, ...] | None = None  # None: its log could not be read
 
 
 class Box(Fact):

@@ -5,7 +5,16 @@ from __future__ import annotations
 from rig.box.facts import Box, Card, CardProcess
 from rig.box.rig_file import Rig
 from rig.doctor.context import Context
-from rig.doctor.finding import Check, Said, each_card, gib, nothing_to_judge, used_cards
+from rig.doctor.finding import (
+    LABELS,
+    NO_DRIVER,
+    Check,
+    Said,
+    each_card,
+    gib,
+    nothing_to_judge,
+    used_cards,
+)
 
 # Memory in use on a card that no process holds: a driver keeps some hundred MiB for itself.
 # This limit is a judgement of these tools, not a figure of the driver's.
@@ -34,9 +43,11 @@ def cards_seen(box: Box, rig: Rig | None, context: Context) -> Said:
         "see whether the card is on the bus (`lspci -nn | grep -i nvidia`), then whether the "
         "driver is loaded (`lsmod | grep nvidia`, `sudo dmesg | grep -i nvrm`)"
     )
+    if box.cards is None and context.from_text and not box.host.driver_refused:
+        return Said("unknown", NO_DRIVER, "add to the text: `nvidia-smi; nvidia-smi -q`")
     if box.cards is None:
         seen = "no NVIDIA driver answers, so nothing is known of cards"
-        expected = bool(wanted) or driver is not None
+        expected = bool(wanted) or driver is not None or context.from_text
         return Said("fail" if expected else "unknown", seen, step)
     seen = f"driver {driver or 'of unknown version'} answers and shows no card"
     return Said("fail", seen, step)
@@ -49,7 +60,7 @@ def cards_enough(box: Box, rig: Rig | None, context: Context) -> Said:
         return Said("pass", "none are wanted")
     cards = used_cards(box, context)
     if cards is None:
-        return Said("unknown", "nothing is known of cards")
+        return Said("unknown", NO_DRIVER)
     if wanted is None:
         return Said("pass", f"{len(cards)}, and nobody said how many are wanted")
     seen = f"{len(cards)} of {wanted}"
@@ -68,6 +79,7 @@ def cards_alike(box: Box, rig: Rig | None, context: Context) -> Said:
     if not cards:
         return nothing_to_judge(cards) or Said("unknown", "")
     kinds: dict[tuple[str, int], list[int]] = {}
+    names = sorted({card.name for card in cards if card.name is not None})
     unknown = []
     for card in cards:
         if card.name is None or card.memory_bytes is None:
@@ -78,12 +90,12 @@ def cards_alike(box: Box, rig: Rig | None, context: Context) -> Said:
         f"{name} ({gib(size)}): {', '.join(map(str, found))}"
         for (name, size), found in kinds.items()
     ]
-    if len(kinds) > 1:
+    if len(kinds) > 1 or len(names) > 1:
         step = (
             "choose alike ones: `CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=...` before "
             "the serve script; or accept the pace and the memory of the smallest"
         )
-        return Said("warn", "; ".join(parts), step)
+        return Said("warn", "; ".join(parts) if len(kinds) > 1 else ", ".join(names), step)
     if unknown:
         return Said("unknown", f"name or memory not known of card {', '.join(map(str, unknown))}")
     return Said("pass", "; ".join(parts))
@@ -161,8 +173,8 @@ def card_display(box: Box, rig: Rig | None, context: Context) -> Said:
         if not card.display_active:
             return Said("pass", "no display")
         step = (
-            "move the display to the CPU's graphics, or run without a desktop: "
-            "`sudo systemctl set-default multi-user.target` and reboot"
+            "move the display to the CPU's graphics, or end the desktop until the next boot: "
+            "`sudo systemctl isolate multi-user.target`"
         )
         return Said("warn", "drives a display", step)
 
@@ -177,7 +189,7 @@ def card_mig(box: Box, rig: Rig | None, context: Context) -> Said:
             return Said("unknown", "not known whether it is cut into instances")
         if not card.mig:
             return Said("pass", "whole")
-        step = f"`sudo nvidia-smi -i {card.index} -mig 0` makes it whole (all its work ends)"
+        step = f"`sudo nvidia-smi -i {LABELS} -mig 0` makes it whole (all its work ends)"
         return Said("warn", "cut into MIG instances", step)
 
     return each_card(box, context, judge)

@@ -51,6 +51,7 @@ class Context(_Record):
         wsl_pin_memory: VLLM_WSL2_ENABLE_PIN_MEMORY=1 is set.
         verdict: what `rig p2p` showed for exactly this box; None: it was not run, or not on this.
         no_verdict: why there is none, in words.
+        from_text: the box is what a pasted text shows: what it does not show was not looked at.
     """
 
     cards_wanted: int | None = None
@@ -65,3 +66,4 @@ class Context(_Record):
     wsl_pin_memory: bool = False
     verdict: Verdict | None = None
     no_verdict: str = "no verdict for this box"
+    from_text: bool = False

@@ -15,10 +15,11 @@ FIRST_BRANCH = {11: 450, 12: 525, 13: 580}
 # A binary for 8.6 runs on 8.9 as well, not on another major number.
 COMPILED_FOR = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (11, 0), (12, 0))
 
+# "-open": the kernel modules that RTX 50 cards need; every card since RTX 20 runs with them.
 _NEWER = (
-    "install a newer driver (on Ubuntu: `sudo apt install nvidia-driver-580` or a higher number) "
-    "and reboot; or "
-    "build on an older release: `./rig pins`"
+    "install driver 580 or newer and reboot: Ubuntu `sudo apt install nvidia-driver-580-open`, "
+    "Fedora with RPM Fusion `sudo dnf install akmod-nvidia`, Arch `sudo pacman -Syu nvidia-open`; "
+    "a patched driver must be built anew for the new version"
 )
 
 

@@ -101,8 +101,9 @@ def nothing_to_judge(cards: tuple[Card, ...] | None) -> Said | None:
     return None if cards else Said("unknown", NO_CARD)
 
 
-NO_DRIVER = "no driver answered, so no card was looked at"
+NO_DRIVER = "nothing is known of cards"
 NO_CARD = "there is no card to look at"
+LABELS = "{labels}"  # in a card's next step: the numbers of the cards that it is for
 ONE_CARD = "one card: nothing goes from card to card"
 
 
@@ -117,20 +118,26 @@ def each_card(box: Box, context: Context, judge: Callable[[Card], Said]) -> Said
 def combine(parts: Iterable[tuple[str, Said]], noun: str = "card") -> Said:
     """One answer out of several: the worst state, all texts, worst first, equal ones merged.
 
-    An unknown part ranks above a pass, so that what nobody saw never passes among others.
+    An unknown part ranks above a pass, so that what nobody saw never passes among others. The
+    next step is that of all parts in the worst state; in it, LABELS becomes those that it is of.
     """
     merged: dict[tuple[State, str], list[str]] = {}
-    steps: dict[State, str] = {}
+    steps: dict[tuple[State, str], list[str]] = {}
     for label, said in parts:
         merged.setdefault((said.state, said.seen), []).append(label)
-        steps.setdefault(said.state, said.step)
+        steps.setdefault((said.state, said.step), []).append(label)
     ordered = sorted(merged, key=lambda key: STATES.index(key[0]))
     texts = []
     for state, seen in ordered:
         labels = merged[state, seen]
         texts.append(f"{noun}{'s' if len(labels) > 1 else ''} {', '.join(labels)}: {seen}")
     state = ordered[0][0]
-    return Said(state, "; ".join(texts), steps[state])
+    told = [
+        step.replace(LABELS, ",".join(labels))
+        for (of, step), labels in steps.items()
+        if of == state and step
+    ]
+    return Said(state, "; ".join(texts), "; ".join(told))
 
 
 def gib(size: int) -> str:

@@ -66,7 +66,7 @@ def gather(
 
 def gather_for_text(layout: Layout) -> Context:
     """The context for a box that somebody else's text describes: nothing of this machine."""
-    return Context(wheel=pinned_wheel(layout))
+    return Context(wheel=pinned_wheel(layout), from_text=True)
 
 
 def pinned_wheel(layout: Layout) -> Wheel | None:

@@ -64,6 +64,8 @@ def ray_running(box: Box, rig: Rig | None, context: Context) -> Said:
     if nodes is None:
         return Said("unknown", "processes could not be listed")
     if not nodes:
+        if box.host.container != "":  # inside, others' processes are hidden
+            return Said("unknown", "none is seen, but a container may hide others'")
         return Said("pass", "none")
     pids = ",".join(str(node.pid) for node in nodes)
     step = f"see what it is: `ps -o pid,user,lstart,args -p {pids}`. `serve` starts its own beside "
@@ -74,7 +76,7 @@ def ray_running(box: Box, rig: Rig | None, context: Context) -> Said:
             return Said("warn", f"user {user or 'not known'}", step)
         if user == context.user:
             return Said("warn", "yours: another serve, or what is left of one", step)
-        return Said("warn", f"of {user}: it is left alone; mind whose cards it holds", step)
+        return Said("warn", f"of user {user}: it is left alone; mind whose cards it holds", step)
 
     return combine(((f"{n.pid} ({n.program})", told(n.user)) for n in nodes), "pid")
 

@@ -25,18 +25,23 @@ def link_width(box: Box, rig: Rig | None, context: Context) -> Said:
             return Said("unknown", "lanes not known")
         seen = f"x{now} of the card's x{most}"
         if rig is not None and now < rig.link.width:
-            step = f"seat the card and its riser anew; compare: `sudo lspci -vv -s {card.bus_id} "
-            step += "| grep -E 'LnkCap|LnkSta'`; look for a slot that shares lanes with an M.2"
+            step = "seat the card and its riser anew; compare: `sudo lspci -vv | grep -E "
+            step += "'^[0-9a-f]|LnkCap:|LnkSta:'`; look for a slot that shares lanes with an M.2"
+            if link.slot_width_max is not None and now >= link.slot_width_max:
+                step = f"this slot gives x{now} and no more: move the card to another, or correct "
+                step += "the rig file"
             return Said("fail", f"{seen}, and rig {rig.name} says x{rig.link.width}", step)
         if now < most:
             slot = link.slot_width_max
-            if slot is None:
+            if slot is None and now >= FEW_LANES:
                 return Said("unknown", f"{seen}; what the slot could do is not known")
-            if now < min(most, slot):
+            if slot is not None and now < min(most, slot):
                 step = "seat the card and its riser anew, and look in the BIOS for how lanes are "
                 step += "split (bifurcation)"
                 return Said("warn", f"{seen}, and the slot has x{slot}", step)
-            seen = f"{seen}, as the slot gives"
+            seen += (
+                "; what the slot could do is not known" if slot is None else ", as the slot gives"
+            )
         if now < FEW_LANES:
             step = "move the card to a slot with more lanes, or keep traffic low: "
             step += "`--pipeline-parallel-size` instead of tensor parallel, or one replica per card"
@@ -109,7 +114,8 @@ CHECKS = (
         link_speed,
         "the PCIe generation now, only under load",
         "Half the generation is half the bandwidth, but an idle link slows down by design.",
-        "under load: `nvidia-smi --query-gpu=index,pcie.link.gen.current --format=csv -l 1`",
+        "under load: `nvidia-smi --query-gpu=index,pcie.link.gen.current,pcie.link.gen.max "
+        "--format=csv -l 1`",
         ("warn", "unknown", "pass"),
     ),
     Check(

@@ -157,7 +157,7 @@ CHECKS = (
         host_memory,
         "what will be page-locked, against the memory that is available",
         "Page-locked memory cannot be swapped: too much of it and the kernel ends processes.",
-        "`free -g`",
+        "`free -h`",
         ("fail", "warn", "unknown", "pass"),
         needs_cards=False,
     ),
@@ -178,7 +178,7 @@ CHECKS = (
         "the limit on locked memory, against what will be page-locked",
         "Where locking is refused, offloaded weights are copied from pageable memory, many times "
         "slower, or not at all.",
-        "`ulimit -l`",
+        "`ulimit -a | grep locked`",
         ("warn", "unknown", "pass"),
         needs_cards=False,
     ),

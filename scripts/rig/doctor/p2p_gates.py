@@ -95,13 +95,24 @@ def iommu(box: Box, rig: Rig | None, context: Context) -> Said:
     if mode is None:
         return Said("unknown", "the IOMMU's mode is not known")
     if mode != "translated":
-        return Said("pass", {"off": "off", "passthrough": "on, passing through"}[mode])
-    granted = any(pair.p2p == "granted" for pair in box.pairs or ())
+        seen = {"off": "off", "passthrough": "on, passing through"}[mode]
+        virtual = box.host.virtual_machine
+        if virtual:
+            return Said("unknown", f"{seen}, as the hypervisor shows it: ask on its host")
+        if virtual is None:
+            return Said("unknown", f"{seen}; not known whether this is a virtual machine")
+        return Said("pass", seen)
+    grants = {pair.p2p for pair in box.pairs or ()}
+    granted = "granted" in grants
     seen = "on, and it translates" + (", while P2P is granted" * granted)
     step = (
-        "add `iommu=pt` to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, `sudo update-grub`, "
-        "reboot; until then leave P2P off, as `serve` does"
+        "give the kernel `iommu=pt` and reboot: Debian and Ubuntu: add it to "
+        "GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, `sudo update-grub`; Fedora: `sudo grubby "
+        "--update-kernel=ALL --args=iommu=pt`; Arch: `sudo grub-mkconfig -o /boot/grub/grub.cfg`; "
+        "systemd-boot: the options line of the entry. Until then leave P2P off, as `serve` does"
     )
+    if grants == {"refused"}:
+        step = f"nothing to do while the driver refuses P2P; before it is to grant it: {step}"
     return Said("fail" if granted else "warn", seen, step)
 
 
@@ -217,7 +228,7 @@ CHECKS = (
         "whether ACS on the bridges above the cards redirects requests",
         "With ACS the bridges send peer traffic up to the root complex: slower, and through the "
         "IOMMU.",
-        "`sudo lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'` (or run this with sudo)",
+        "`sudo lspci -vvv | grep -E '^[0-9a-f]|Bus:|ACSCtl'` (or run this with sudo)",
         ("warn", "unknown", "pass"),
     ),
     Check(

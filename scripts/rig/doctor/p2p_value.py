@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from itertools import combinations, permutations
 
@@ -114,7 +115,7 @@ def p2p_cache(box: Box, rig: Rig | None, context: Context) -> Said:
         return Said("unknown", "the cache folder could not be looked at")
     if not files:
         return Said("pass", "none")
-    names = " ".join(f"'{path}'" for path in files)
+    names = shlex.join(files)
     return Said("warn", f"{len(files)}: {', '.join(files)}", f"`rm {names}`: it is made anew")
 
 

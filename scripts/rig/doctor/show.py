@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import sys
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 from rig.box.facts import Box
 from rig.doctor.finding import Finding
 from rig.doctor.p2p_gates import which_gate
 from rig.doctor.run import counts, worst_first
+from rig.errors import RigError, first_line_of_os_error
 
 _WORDS = {"fail": "FAIL", "warn": "warn", "unknown": "unknown", "pass": "pass"}
 _INDENT = " " * 10
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines for a person or a program, whatever their terminal can show.
+
+    A reader that has enough (`| head`) is no error. A character that the terminal's encoding lacks
+    is written as its number.
+
+    Raises:
+        RigError: the output cannot be written, e.g. for want of space.
+    """
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        stream.writelines(f"{line}\n" for line in lines)
+        stream.flush()
+    except BrokenPipeError:
+        _give_up(stream)
+    except OSError as error:
+        _give_up(stream)
+        raise RigError(
+            f"the findings cannot be written: {first_line_of_os_error(error)}",
+            next_step="write to another file or disk",
+        ) from error
+
+
+def _give_up(stream: TextIO) -> None:
+    """What is still to be written must not fail once more when Python ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def plain(text: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rig.doctor import cards, driver, host, links, memory, p2p_gates, p2p_value, power
+from rig.doctor import cards, driver, host, kernel, links, memory, p2p_gates, p2p_value, power
 from rig.doctor.finding import TOPICS, Check
 
-_MODULES = (cards, driver, links, p2p_gates, p2p_value, memory, power, host)
+_MODULES = (cards, driver, links, p2p_gates, p2p_value, memory, power, host, kernel)
 CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
 
 

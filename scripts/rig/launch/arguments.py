@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from rig.errors import RigError
 
-# A shorter beginning of a name would be ambiguous for vLLM's parser as well.
+# Where vLLM's options are known its names are spelled out before anything is read here
+# (`rig.options.check.spell_out`); this is for when they are not. Shorter ones are mostly ambiguous.
 _SHORTEST_ABBREVIATION = len("--tensor-p")
 # Where much less is enough, as vLLM 0.31 to 0.33 have no other option that begins so.
 _SHORTER = {"--host": len("--ho"), "--port": len("--por")}

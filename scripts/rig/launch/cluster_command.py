@@ -15,10 +15,11 @@ from rig.launch.cluster_join import build_labels, joined
 from rig.launch.cluster_line import HEAD_HELP, JOIN_HELP, Head, plan_head, plan_join
 from rig.launch.cluster_token import check_token_file, make_token_file
 from rig.launch.command import Printer
+from rig.launch.command_line import logs_folder
 from rig.launch.dry_run import as_shell_script
 from rig.launch.engine_environment import describe, require_rig_build
 from rig.launch.gate_step import heed_doctor, wait_until_drained
-from rig.launch.logs import Follower
+from rig.launch.logs import Follower, forget_old_logs
 from rig.launch.options_step import check_options
 from rig.launch.ports import find_free_port, reserve_port
 from rig.launch.proof import proof
@@ -125,6 +126,7 @@ def _ray_port(address: str, port: int) -> socket.socket:
 
 
 def _serve(head: Head) -> None:
+    forget_old_logs(logs_folder())
     cluster = head.cluster
     made = make_token_file(cluster.token_file)
     check_token_file(cluster.token_file)
@@ -180,6 +182,7 @@ def join_main(argv: Sequence[str]) -> int:
     except RigError as error:
         console.print(str(error), markup=False)
         return USAGE
+    forget_old_logs(logs_folder())
     console.print(f"note: {NOT_ENCRYPTED}", markup=False)
     try:
         with (

@@ -30,11 +30,11 @@ from rig.launch.engine_environment import (
 )
 from rig.launch.keeper_client import KeeperClient
 from rig.launch.limits import open_files_to_allow
-from rig.launch.logs import make_log_folder, tail, why_it_ended
+from rig.launch.logs import make_log_folder, why_it_ended
 from rig.launch.plan import MARKER
 from rig.launch.ray_state import ClusterState, ask_cluster
 from rig.launch.runs import RUNTIME_VARIABLE, recover_stale_runs, require_room, runtime_folder
-from rig.launch.serve import judge, keep_ray_logs, stop_keeper
+from rig.launch.serve import judge, keep_ray_logs, stop_keeper, though_nobody_hears
 from rig.launch.signals import stop_signals
 from rig.launch.starting import RAY_TIMEOUT_S, Progress, inherited_by_programs
 from rig.launch.supervise import LostWhileServing
@@ -115,12 +115,13 @@ class JoinedNode:
             return
         self._silent_since = None
         if ended:
+            cause, last, step = why_it_ended(log)
             raise LostWhileServing(
-                f"this box's Ray ended by itself (exit code {codes['ray']}), "
-                "the head still answers",
+                f"this box's Ray ended by itself (exit code {codes['ray']}), the head still answers"
+                + (f": {cause}" if cause else ""),
                 where=log,
-                next_step="memory? see `dmesg`; then join again",
-                detail=tail(log, 3),
+                next_step=step or "was the head started anew? if not, see `dmesg`; then join again",
+                detail=last,
             )
 
 
@@ -157,6 +158,7 @@ def joined(
         asking |= {**ray_variables(cluster.token_file), **extra}
         state = _ask_head(environment.python, options.head, asking, cluster)
         refuse_other_build(labels, state, options.head)
+        _refuse_second_time(cluster.address, state)
         runtime = runtime_folder(os.environ.get(RUNTIME_VARIABLE))
         for sentence in recover_stale_runs(runtime):
             tell(sentence)
@@ -199,8 +201,9 @@ def joined(
             raise
         finally:
             signals.stopping()
-            tell("stopping")
-            judge(stop_keeper(keeper, runtime, tell), tell, failed)
+            last_words = though_nobody_hears(tell)
+            last_words("stopping")
+            judge(stop_keeper(keeper, runtime, last_words), last_words, failed)
 
 
 def _ask_head(
@@ -237,6 +240,16 @@ def refuse_other_build(labels: dict[str, str], state: ClusterState, head: str) -
             next_step="install the same wheel on every box, start the head with "
             "scripts/ray-head.sh",
         )
+
+
+def _refuse_second_time(address: str, state: ClusterState) -> None:
+    for node in state.alive:
+        if node.address == address:
+            raise RigError(
+                f"{node} is in the cluster already: its cards would be counted twice",
+                next_step="it is the head itself, or another ray-join runs here; one that was "
+                "killed is forgotten by the head after about 10 s",
+            )
 
 
 def _wait_until_joined(keeper: KeeperClient, log: Path) -> None:

@@ -130,6 +130,9 @@ def plan_head(argv: Sequence[str]) -> Head:
     nodes = line.count("--nodes") or 2
     if nodes < 2:
         raise UsageError("one box is no cluster", next_step="use scripts/serve.sh, or --nodes 2")
+    ray_port = line.count("--ray-port") or DEFAULT_RAY_PORT
+    if ray_port > 65535:
+        raise UsageError(f"--ray-port is {ray_port}", next_step="a port is 1 to 65535")
     served = split_command_line(line.rest)
     rig = _rig_of(served)
     options = options_of(served, None, ranks=rig.cards.count)
@@ -154,7 +157,7 @@ def plan_head(argv: Sequence[str]) -> Head:
         nodes=nodes,
         cards=line.count("--cards") or math.ceil(plan.devices / nodes),
         token_file=Path(file).absolute() if file else default_token_file(),
-        port=line.count("--ray-port") or DEFAULT_RAY_PORT,
+        port=ray_port,
         join_timeout_s=line.seconds("--join-timeout") or 600.0,
     )
     return Head(

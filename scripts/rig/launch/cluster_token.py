@@ -28,15 +28,19 @@ def make_token_file(path: Path) -> bool:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(secrets.token_hex(32))
+        except BaseException:
+            path.unlink()
+            raise
     except FileExistsError:
         return False
     except OSError as error:
         raise RigError(
             f"the token cannot be written: {first_line_of_os_error(error)}", where=path
         ) from error
-    with os.fdopen(descriptor, "w") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(secrets.token_hex(32))
     return True
 
 

@@ -89,9 +89,16 @@ def missing(cluster: Cluster, alive: tuple[Node, ...]) -> str:
         alive: the nodes that are; this box's own is always the first.
 
     Raises:
-        RigError: a node joined that is of another build, or that brings too few devices.
+        RigError: a node joined that is of another build, that brings too few devices, or whose
+            box had joined before.
     """
+    addresses = [node.address for node in alive]
     for node in alive:
+        if addresses.count(node.address) > 1:
+            raise RigError(
+                f"{node} is in the cluster twice: two ranks would meet on one card",
+                next_step="end one of the two ray-joins there",
+            )
         wrong = differences(cluster.labels, node.labels)
         if wrong:
             raise RigError(

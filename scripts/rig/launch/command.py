@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rig.console import console, out
 from rig.errors import RigError
@@ -20,7 +18,8 @@ from rig.launch.command_line import (
 )
 from rig.launch.dry_run import as_shell_script
 from rig.launch.engine_environment import require_rig_build
-from rig.launch.logs import Follower
+from rig.launch.engine_files import write_files
+from rig.launch.logs import Follower, forget_old_logs
 from rig.launch.plan import ServePlan
 from rig.launch.proof import proof
 from rig.launch.refused import Refused
@@ -40,7 +39,6 @@ __all__ = [
     "split_command_line",
 ]
 
-_KEPT_LOGS = 20
 _EVERY_S = 10.0
 
 
@@ -83,8 +81,8 @@ def _fail(error: RigError, code: int) -> int:
 
 
 def _run(plan: ServePlan, steps: Steps) -> None:
-    _forget_old_logs()
-    steps.write_files(plan)
+    forget_old_logs(logs_folder())
+    write_files(plan)
     with serving(
         plan, check_installation=lambda _: steps.installation, progress=steps.tell
     ) as server:
@@ -123,19 +121,10 @@ class Printer:
     def __call__(self, line: str) -> None:
         if line.startswith("loading"):
             if console.is_terminal:
-                console.print(line[: console.width - 1].ljust(console.width - 1), end="\r")
+                shown = line[: console.width - 1].ljust(console.width - 1)
+                console.print(shown, end="\r", markup=False)
                 return
             if time.monotonic() < self._next:
                 return
             self._next = time.monotonic() + _EVERY_S
         console.print(line.ljust(console.width - 1) if console.is_terminal else line, markup=False)
-
-
-def _forget_old_logs() -> None:
-    try:
-        of_each = [sorted(logs_folder().glob(pattern)) for pattern in ("serve-*", "join-*")]
-    except OSError:
-        return
-    old: list[Path] = [folder for folders in of_each for folder in folders[:-_KEPT_LOGS]]
-    for folder in old:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -66,6 +66,7 @@ _ALONE = (
     "--no-option-check",
     "--custom-all-reduce-pcie",
 )
+OUR_OPTIONS = (*_WITH_VALUE, *_ALONE)
 
 
 class UsageError(RigError):

@@ -6,11 +6,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rig.launch.arguments import has_option
 from rig.launch.decide import Kind
 from rig.launch.plan import MARKER, ServePlan
 
 _REASON_COLUMN = 56
 _CLIENT_PORT = "--ray-client-server-port"
+# Options whose values are nobody else's business, and the variable that stands for each.
+SECRETS = {"--api-key": "API_KEY", "--hf-token": "HF_TOKEN"}
 _HAS_GRPC = "import importlib.util, sys; sys.exit(importlib.util.find_spec('grpc') is None)"
 _STOP = """\
 # When this ends, however it ends, the engine, then Ray, then the folder go.
@@ -50,6 +53,34 @@ def comment(text: str) -> str:
     """A comment of one line, whatever the text holds: a second line would be run."""
     shown = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
     return f"# {shown}"
+
+
+def shown(arguments: Sequence[str], *, marked: bool = True) -> list[str]:
+    """Arguments as words for bash, secrets as variables that whoever runs the script must set.
+
+    Args:
+        marked: the plan's markers in them are variables; in the user's own words they are text.
+    """
+    as_word = quote if marked else shlex.quote
+    words: list[str] = []
+    variable = ""
+    for argument in arguments:
+        if argument.startswith("-"):
+            option = next((name for name in SECRETS if has_option([argument], name)), "")
+            variable = SECRETS.get(option, "")
+            name, equals, _ = argument.partition("=")
+            if variable and equals:
+                words.append(f"{shlex.quote(name)}={_asked_for(variable)}")
+                continue
+            words.append(as_word(argument))
+        else:
+            words.append(_asked_for(variable) if variable else as_word(argument))
+            variable = f"{variable}_" if variable else ""  # a list: another name for each
+    return words
+
+
+def _asked_for(variable: str) -> str:
+    return f'"${{{variable}:?is a secret and not printed here: set it}}"'
 
 
 def _line(text: str, why: str) -> str:
@@ -98,10 +129,10 @@ def as_shell_script(plan: ServePlan) -> str:
     extra = plan.options.extra_arguments
     ours = plan.vllm_arguments[1 : len(plan.vllm_arguments) - len(extra)]
     for group in _by_option(ours):
-        words = " ".join(quote(word) for word in group)
+        words = " ".join(shown(group))
         lines.append(_line(f"  {words}", why.get(("argument", group[0]), "")))
     if extra:
-        lines.append(_line("  " + " ".join(map(shlex.quote, extra)), "yours"))
+        lines.append(_line("  " + " ".join(shown(extra, marked=False)), "yours"))
     lines += [")", '"${engine_command[@]}" &', "engine_pid=$!", 'wait "$engine_pid"']
     return "\n".join(lines) + "\n"
 

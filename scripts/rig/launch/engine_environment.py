@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rig.errors import RigError
+from rig.launch.processes import run_bounded
 
 PYTHON_VARIABLE = "VLLM_RIG_PYTHON"
 RAY_VERSION = "2.60.0"
+_DRIVER_PATIENCE_S = 60.0
 _CHOOSE = (
     f"say which one: --python /path/to/environment/bin/python, or {PYTHON_VARIABLE}=..., "
     "or activate it"
@@ -200,7 +202,7 @@ def require_gpus(wanted: int) -> None:
             next_step=f"install the driver, {rehearse}",
         )
     try:
-        done = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60)
+        done = run_bounded([program, "-L"], _DRIVER_PATIENCE_S)
     except subprocess.TimeoutExpired as error:
         raise RigError(
             "the NVIDIA driver does not answer (nvidia-smi -L hangs)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,19 +29,36 @@ _CONSEQUENCES = (
     "WorkerProc initialization failed",
     "Failed core proc",
 )
+# What `ray start --block` says of a process of its own that ended, before that one's last words.
+_RAY_PART = re.compile(r"^[^\n]* -- (\w+) \[exit code=(-?\d+)\]$", re.MULTILINE)
+_KEPT_LAUNCHES = 20
 _STORE = re.compile(r"distributed_init_method=tcp://[^\s,]*?:(\d+)")
 
 
 def make_log_folder(folder: Path) -> None:
-    """Make the folder of a launch's logs if it is missing; RigError if it cannot be made."""
+    """Make the folder of a launch's logs if it is missing; RigError if it cannot be made.
+
+    A new one is this user's alone: an engine may log what people ask it.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise RigError(
             f"the folder for logs cannot be made: {first_line_of_os_error(error)}",
             where=folder,
             next_step="name another one: --log-folder",
         ) from error
+
+
+def forget_old_logs(folder: Path) -> None:
+    """Remove all but the last launches' folders of each kind, as a unit may try for ever."""
+    try:
+        of_each = [sorted(folder.glob(pattern)) for pattern in ("serve-*", "join-*")]
+    except OSError:
+        return
+    old = [one for launches in of_each for one in launches[:-_KEPT_LAUNCHES]]
+    for one in old:
+        shutil.rmtree(one, ignore_errors=True)
 
 
 def spoken(line: str) -> str:
@@ -95,6 +113,14 @@ def why_it_ended(path: Path, lines: int = 12) -> Ending:
             cause = f"{meaning} ({cause[:200]})"
         else:
             cause = cause or meaning
+    part = _RAY_PART.search(text)
+    if part is not None:
+        name, code = part[1], int(part[2])
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        cause = f"Ray's {name} {how}" + (f": {cause}" if cause else "")
+        said = text[: part.end()].splitlines()
+        if code == -9:
+            next_step = next_step or "a killed process often means that memory ran out: see `dmesg`"
     return Ending(cause, "\n".join(said[-lines:]), next_step or None)
 
 

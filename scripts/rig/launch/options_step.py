@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from rig.box.rig_file import Rig
 from rig.errors import RigError
+from rig.launch.command_line import OUR_OPTIONS
+from rig.launch.plan import ServeOptions
 from rig.options.cache import cached_table, table_of
-from rig.options.check import check_arguments
+from rig.options.check import check_arguments, spell_out
 from rig.wheel.provenance import Provenance
 
 
@@ -35,8 +39,23 @@ def check_options(
     table = table_of(python, provenance, tell=tell) if ask else cached_table(provenance)
     if table is None:
         return "vLLM takes these arguments: it was never asked yet, `serve` does that once"
-    check_arguments(table, model, arguments)
+    check_arguments(table, model, arguments, OUR_OPTIONS)
     return ""
+
+
+def spelled_out(rig: Rig, options: ServeOptions, installation: object) -> tuple[Rig, ServeOptions]:
+    """Both with whole names of vLLM's options; as they are where its options are not known."""
+    provenance = getattr(installation, "provenance", None)
+    table = cached_table(provenance) if isinstance(provenance, Provenance) else None
+    if table is None:
+        return rig, options
+    from_rig = {"arguments": spell_out(table, rig.defaults.arguments)}
+    defaults = rig.defaults.model_copy(update=from_rig)
+    extra = spell_out(table, options.extra_arguments)
+    return (
+        rig.model_copy(update={"defaults": defaults}),
+        replace(options, extra_arguments=extra),
+    )
 
 
 def installed(python: Path) -> object:

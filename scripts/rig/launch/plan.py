@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from rig.errors import RigError
-from rig.launch.arguments import value_of
+from rig.launch.arguments import value_of, whole_number_of
 from rig.launch.decide import Known, Reason, User, decide
 
 Executor = Literal["ray", "mp"]
@@ -221,6 +221,16 @@ def _refuse_what_cannot_be_served(options: ServeOptions, said: tuple[str, ...]) 
             where=options.python,
             next_step="make the environment in a folder with a plain path",
         )
+    for option, alias in (
+        ("--data-parallel-size", "-dp"),
+        ("--prefill-context-parallel-size", "-pcp"),
+    ):
+        if (whole_number_of(said, option, alias) or 1) > 1:
+            raise RigError(
+                f"{option} is not supported: the ranks of it cannot be told apart and proven",
+                next_step="start one server for each part of the cards, each with its own "
+                "--tensor-parallel-size and --port: a second one takes the cards that are free",
+            )
     if value_of(said, "--uds") is not None:
         raise RigError(
             "--uds is not supported: readiness is checked over TCP",

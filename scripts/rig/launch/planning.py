@@ -11,7 +11,7 @@ from rig.box.facts import Box
 from rig.box.rig_file import Rig
 from rig.engine_log.rows import gib
 from rig.errors import RigError
-from rig.launch.arguments import pieces_of, switch_of, value_of, whole_number_of
+from rig.launch.arguments import has_option, pieces_of, switch_of, value_of, whole_number_of
 from rig.launch.plan import ServeOptions
 from rig.memory.model import Model
 from rig.memory.options import PlanOptions
@@ -43,8 +43,17 @@ def read(options: ServeOptions, *, offline: bool, only_say: bool = False) -> Mod
             return read_model(options.model)
     except RigError as error:
         unknown = offline and not Path(options.model).is_dir()
+        what = error.what
+        if unknown:
+            what = f"nothing is kept of {options.model} on this machine, and no network is asked"
+            if options.rehearse and not only_say:
+                raise RigError(
+                    f"{what}: a rehearsal downloads nothing",
+                    next_step="download the model first, or name a folder that holds one; "
+                    "--no-plan does not look",
+                ) from error
         if only_say or unknown or _may_load_all_the_same(options):
-            raise NoPlanError(error.what, where=error.where) from error
+            raise NoPlanError(what, where=error.where) from error
         raise
 
 
@@ -72,6 +81,15 @@ def _may_load_all_the_same(options: ServeOptions) -> bool:
     return folder.is_dir() and any(any(folder.glob(pattern)) for pattern in others)
 
 
+def only(box: Box | None, cards: tuple[int, ...] | None) -> Box | None:
+    """The box as if it had these cards alone; the whole box if they are not known."""
+    if box is None or cards is None:
+        return box
+    return box.model_copy(
+        update={"cards": tuple(card for card in box.cards or () if card.index in cards)}
+    )
+
+
 def plan_of_memory(model: Model, rig: Rig, box: Box | None, options: ServeOptions) -> MemoryPlan:
     """Plan the memory of what is to be served.
 
@@ -93,7 +111,7 @@ def plan_options(arguments: Sequence[str], rig: Rig | None = None) -> PlanOption
     processor = pieces_of(arguments, "--mm-processor-kwargs")
     default = PlanOptions()
     length = size_of(value_of(arguments, "--max-model-len"))
-    if length is None and rig is not None:
+    if rig is not None and not has_option(arguments, "--max-model-len"):
         length = rig.defaults.max_model_len
     towers = switch_of(arguments, "--offload-towers")
     return PlanOptions(

@@ -31,7 +31,7 @@ def reserve_port(host: str, port: int) -> socket.socket:
     namespace), lies in no folder, and goes with its process.
 
     Raises:
-        RigError: the port is taken, or the address is not one of this box.
+        RigError: the port is taken or not to be had, or the address is not one of this box.
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -44,6 +44,14 @@ def reserve_port(host: str, port: int) -> socket.socket:
                 f"{host} is not an address of this box: {error.strerror}",
                 where=f"--host {host}",
                 next_step="give one that it has (see `ip address`), or leave --host out",
+            ) from error
+        if error.errno != errno.EADDRINUSE:
+            privileged = error.errno == errno.EACCES
+            raise RigError(
+                f"cannot listen on port {port} of {host}: {error.strerror}",
+                next_step=f"ports below 1024 are root's: --port {find_free_port()}"
+                if privileged
+                else "another address of this box: --host (see `ip address`)",
             ) from error
         step = f"stop what uses it, or take another one: --port {find_free_port()}"
         holders = ", ".join(holders_of_port(port))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,6 +124,28 @@ def title(pid: int) -> str:
     except OSError:
         return ""
     return " ".join(raw.replace(b"\0", b" ").decode(errors="replace").split())
+
+
+def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a program that asks a driver, and capture what it says; its status is not judged.
+
+    Not by subprocess.run: when the time is up that waits for the program's end, and one that a
+    driver holds does not end, whatever kills it.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it did not end in time; it was killed, and may live on.
+    """
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    try:
+        said, complaint = process.communicate(timeout=timeout_s)
+    except BaseException:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, said, complaint)
 
 
 def memory_bytes(pids: Iterable[int]) -> int:

@@ -19,6 +19,7 @@ from rig.launch.ranks import Rank, ranks_by_title, ranks_in_cluster
 from rig.launch.ray_state import ask_cluster
 from rig.launch.sockets import ListeningSocket, listening, others_on_port, unexpected
 from rig.launch.supervise import LostWhileServing
+from rig.wheel.provenance import Provenance
 
 __all__ = ["NODE_GONE_S", "RANK_GONE_S", "Rank", "RunningServer"]
 
@@ -26,6 +27,8 @@ __all__ = ["NODE_GONE_S", "RANK_GONE_S", "Rank", "RunningServer"]
 RANK_GONE_S = 20.0
 # An engine may end before Ray has given up a node that is silent (cluster.py: about 8 s).
 NODE_GONE_S = 12.0
+# The patch that binds torch's store to the address that it is told, if that is loopback.
+_STORE_ON_LOOPBACK = "0504"
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -143,7 +146,8 @@ class RunningServer:
             self._gone_at = time.monotonic()
         first = ", ".join(f"rank {rank.rank} (pid {rank.pid})" for rank in self._gone)
         logs = {"engine": self.engine_log, "ray": self.ray_log}
-        for name in ("engine", "ray"):
+        # An engine does not end Ray, but Ray's end is the engine's.
+        for name in ("ray", "engine"):
             log = logs[name]
             if name in codes and log is not None:
                 cause, last, step = why_it_ended(log)
@@ -233,8 +237,19 @@ class RunningServer:
         """What the processes of this run listen on."""
         return listening(self.pids())
 
+    @property
+    def _store_may_be_open(self) -> bool:
+        provenance = getattr(self.installation, "provenance", None)
+        patches = provenance.patches if isinstance(provenance, Provenance) else ()
+        on_loopback = _STORE_ON_LOOPBACK in {patch.number for patch in patches}
+        several_boxes = self._watch is not None
+        return several_boxes or self.plan.options.allow_open_sockets or not on_loopback
+
     def check_sockets(self) -> None:
         """Note in `warnings` the known sockets that other machines can reach.
+
+        Torch's store is known to be open in builds without patch 0504, where other boxes must
+        reach it, and where the user allows open sockets; else it is an unknown one, too.
 
         Raises:
             RigError: there is an unknown one, or another process shares the server's port.
@@ -246,7 +261,7 @@ class RunningServer:
                 f"another server listens on port {self.port} as well: requests would go to either",
                 next_step="give each its own --port",
             )
-        ports = store_ports(self.engine_log)
+        ports = store_ports(self.engine_log) if self._store_may_be_open else set()
         known, unknown = unexpected(listening(pids), self.port, ports)
         for socket in known:
             if socket.port in ports:

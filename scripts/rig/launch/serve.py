@@ -111,11 +111,22 @@ def serving(
             raise
         finally:
             signals.stopping()
-            tell("stopping")
-            report = stop_keeper(keeper, runtime, tell)
+            last_words = though_nobody_hears(tell)
+            last_words("stopping")
+            report = stop_keeper(keeper, runtime, last_words)
             if server is not None:
                 server.stopped = report
-            judge(report, tell, failed)
+            judge(report, last_words, failed)
+
+
+def though_nobody_hears(tell: Progress) -> Progress:
+    """The same, where a terminal or a pipe that is gone must not cut a stop short."""
+
+    def told(line: str) -> None:
+        with suppress(OSError, SystemExit):  # the latter is what rich makes of a broken pipe
+            tell(line)
+
+    return told
 
 
 def stop_keeper(keeper: KeeperClient, runtime: Path, tell: Progress) -> StopReport:

@@ -98,12 +98,13 @@ def unexpected(
     """Split what is not on loopback into (known to be so, unexpected).
 
     Known: the server's own port, when the user asked for another address, and the store through
-    which torch's ranks find each other, which listens on all interfaces whatever it is told.
+    which torch's ranks find each other, where it may listen on all interfaces.
 
     Args:
         sockets: what our processes listen on.
         server_port: the server's port; its address is the user's choice.
-        store_ports: the ports that the engine's log names as its ranks' meeting point.
+        store_ports: the ports that the engine's log names as its ranks' meeting point, if that
+            is known to be open to others.
     """
     known_ports = {server_port, *store_ports}
     open_ones = [socket for socket in sockets if not socket.on_loopback]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 
-def only(box: Box | None, cards: tuple[int, ...] | None) -> Box | None:
-    """The box as if it had these cards alone; the whole box if they are not known."""
-    if box is None or cards is None:
-        return box
-    return box.model_copy(
-        update={"cards": tuple(card for card in box.cards or () if card.index in cards)}
-    )
-
-
 class Steps:
     """One launch on its way to a plan.
 
@@ -61,12 +53,13 @@ class Steps:
         self.health_failures = line.count("--health-failures") or 3
         self._check_installation = check_installation
         self._box: Box | None = None
+        self._said: tuple[str, ...] = tuple(line.rest[1:])
         self._reasons: list[Reason] = []
 
     @property
     def api_key(self) -> str | None:
         """What the server will want of its clients, as far as the command line says it."""
-        key = value_of(self.line.rest, "--api-key") if self.line.rest else None
+        key = value_of(self._said, "--api-key")
         return key or os.environ.get("VLLM_API_KEY")
 
     def prepare(self) -> ServePlan:
@@ -92,17 +85,19 @@ class Steps:
             self.installation = self._check_installation(environment.python)
         except RigError as error:
             raise Refused(error, exit_code(error)) from error
-        self._check_options(rig, options)
+        rig, options = self._check_options(rig, options)
         if not options.rehearse:
             for sentence in disagreements(rig, self._look()):
                 self.tell(f"note: {sentence}")
             first = self._decide(options, Known(rig=rig, box=self._look()))
         warned = self._gate(rig, options, first)
         box = None if options.rehearse else self._look()
-        memory = self._plan_memory(rig, only(box, first.cards), options)
+        memory = self._plan_memory(rig, box, first.cards, options)
         plan = self._decide(options, self._known(rig, box, memory, options))
-        if memory is not None and memory.host_pinned and not options.rehearse:
-            self._gate(rig, options, plan, memory.host_pinned, said=("", *warned))
+        pinned = memory.host_pinned if memory is not None else None
+        others = set(plan.cards or ()) - set(first.cards or ())
+        if (pinned or others) and not options.rehearse:
+            self._gate(rig, options, plan, pinned, said=("", *warned))
         plan = self._with_reasons(plan)
         self._say(plan)
         return plan
@@ -129,9 +124,14 @@ class Steps:
         from rig.launch.options_step import installed
 
         self.installation = installed(options.python)
-        self._check_options(rig, options, ask=False)
+        with suppress(RigError):  # the interpreter that a shim leads to, as `prepare` does
+            options = replace(options, python=describe(options.python).python)
+        rig, options = self._check_options(rig, options, ask=False)
         box = None if options.rehearse else self._look()
-        memory = self._plan_memory(rig, box, options, offline=True, only_say=True)
+        cards = None
+        with suppress(RigError):
+            cards = plan_serve(options, known=Known(rig=rig, box=box)).cards
+        memory = self._plan_memory(rig, box, cards, options, offline=True, only_say=True)
         known = self._known(rig, box, memory, options)
         try:
             return self._with_reasons(plan_serve(options, known=known))
@@ -140,26 +140,6 @@ class Steps:
             return self._with_reasons(self._decide(options, replace(known, box=None)))
         except RigError as error:
             raise Refused(error, USAGE) from error
-
-    def write_files(self, plan: ServePlan) -> None:
-        """Write what the engine is to read, for this user's eyes only.
-
-        Raises:
-            RigError: it cannot be written.
-        """
-        for name, text in plan.files.items():
-            path = Path(name)
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.unlink(missing_ok=True)
-                with os.fdopen(
-                    os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w"
-                ) as f:
-                    f.write(text)
-            except OSError as error:
-                raise RigError(
-                    f"a file for the engine cannot be written: {error.strerror}", where=path
-                ) from error
 
     def _asked(self) -> tuple[Rig, ServeOptions]:
         """The rig and the options; a model comes first, as that is what people forget."""
@@ -188,21 +168,25 @@ class Steps:
             self._box = read_box()
         return self._box
 
-    def _check_options(self, rig: Rig, options: ServeOptions, *, ask: bool = True) -> None:
-        """Refuse what this build of vLLM does not know; `ask`: it may be started to tell."""
-        if self.line.has("--no-option-check"):
-            return
-        from rig.launch.options_step import check_options
+    def _check_options(
+        self, rig: Rig, options: ServeOptions, *, ask: bool = True
+    ) -> tuple[Rig, ServeOptions]:
+        """Refuse what vLLM does not know, and spell out the rest; `ask`: it may be started."""
+        from rig.launch.options_step import check_options, spelled_out
 
-        arguments = (*rig.defaults.arguments, *options.extra_arguments)
-        try:
-            skipped = check_options(
-                options.python, options.model, arguments, self.installation, self.tell, ask=ask
-            )
-        except RigError as error:
-            raise Refused(error, USAGE) from error
-        if skipped:
-            self._assume("arguments", skipped)
+        if not self.line.has("--no-option-check"):
+            arguments = (*rig.defaults.arguments, *options.extra_arguments)
+            try:
+                skipped = check_options(
+                    options.python, options.model, arguments, self.installation, self.tell, ask=ask
+                )
+            except RigError as error:
+                raise Refused(error, USAGE) from error
+            if skipped:
+                self._assume("arguments", skipped)
+        rig, options = spelled_out(rig, options, self.installation)
+        self._said = (*rig.defaults.arguments, *options.extra_arguments)
+        return rig, options
 
     def _gate(
         self,
@@ -227,6 +211,7 @@ class Steps:
         self,
         rig: Rig,
         box: Box | None,
+        cards: tuple[int, ...] | None,
         options: ServeOptions,
         *,
         offline: bool = False,
@@ -236,7 +221,7 @@ class Steps:
         if self.line.has("--no-plan"):
             self._assume("memory", "the model fits: --no-plan")
             return None
-        from rig.launch.planning import NoPlanError, plan_of_memory, read, summary, why_not
+        from rig.launch.planning import NoPlanError, only, plan_of_memory, read, summary, why_not
 
         try:
             model = read(options, offline=offline or options.rehearse, only_say=only_say)
@@ -244,9 +229,12 @@ class Steps:
             self._assume("memory", f"the model fits: no plan could be made ({error.what})")
             return None
         except RigError as error:
-            raise Refused(error, USAGE if Path(options.model).exists() else FAILED) from error
+            retried = (
+                not options.rehearse and not Path(options.model).exists()
+            )  # a network may come
+            raise Refused(error, FAILED if retried else USAGE) from error
         try:
-            memory = plan_of_memory(model, rig, box, options)
+            memory = plan_of_memory(model, rig, only(box, cards), options)
         except RigError as error:
             raise Refused(error, USAGE) from error
         for sentence in () if only_say else summary(memory, rehearse=options.rehearse):

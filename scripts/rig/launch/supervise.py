@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from rig.console import console
 from rig.errors import RigError
 from rig.launch.supervise_health import HealthWatch, real_request
 from rig.launch.supervise_notify import notify, watchdog_interval_s
@@ -63,6 +64,7 @@ class Supervisor:
         self._url = base_url
         self._failures = health_failures
         self._watch: HealthWatch | None = None
+        self._said_unasked = False
         if health_every_s is not None:
             question = ask or (lambda: real_request(base_url, health_timeout_s, api_key))
             self._watch = HealthWatch(question, health_every_s)
@@ -98,6 +100,11 @@ class Supervisor:
                 where=self._url,
                 next_step="see engine.log; its front (/health) may still say that all is well",
             )
+        if self._watch is not None and self._watch.unasked and not self._said_unasked:
+            self._said_unasked = True
+            line = f"nothing is known of the server's health: {self._watch.unasked}"
+            status(line)
+            console.print(f"warning: {line}; it is not ended for that", markup=False)
         now = time.monotonic()
         if self._heartbeat_s is not None and now >= self._next_heartbeat:
             self._next_heartbeat = now + self._heartbeat_s

@@ -24,10 +24,13 @@ class UnknownOptionError(RigError):
     """vLLM has no such option, or would not take its value."""
 
 
-def check_arguments(table: OptionTable, model: str, arguments: Sequence[str]) -> None:
+def check_arguments(
+    table: OptionTable, model: str, arguments: Sequence[str], ours: Sequence[str] = ()
+) -> None:
     """Raise UnknownOptionError if vLLM would not take these arguments after the model.
 
-    What stands in a file that `--config` names is not looked at.
+    What stands in a file that `--config` names is not looked at. A misspelt option may be one of
+    `ours`, which are not vLLM's: they are offered as well.
     """
     parser = _Parser(table)
     words, pieces = _as_vllm_rewrites(arguments)
@@ -36,26 +39,58 @@ def check_arguments(table: OptionTable, model: str, arguments: Sequence[str]) ->
     _, left = parser.parse_known_args([model, *words])
     unknown = next((word for word in left if word.startswith("-")), left[0] if left else None)
     if unknown is not None:
-        raise _unknown(table, unknown)
+        raise _unknown(table, unknown, ours)
 
 
-def nearest_names(table: OptionTable, name: str, most: int = 3) -> list[str]:
-    """The options whose names are most like this one, best first."""
-    known = sorted({n for option in table.options for n in option.names if n.startswith("--")})
+def spell_out(table: OptionTable, arguments: Sequence[str]) -> tuple[str, ...]:
+    """The same arguments, with the whole name of each option in place of a beginning or an alias.
+
+    vLLM takes `--te 2` and `-tp 2`: whoever reads the arguments after this need not know that.
+    A name that may be of several options, or of none, stays as it is.
+    """
+    return tuple(_spelled(table, word) for word in arguments)
+
+
+def _spelled(table: OptionTable, word: str) -> str:
+    head, equals, value = word.partition("=")
+    name, dot, keys = head.partition(".")
+    if not name.startswith("-") or _is_number(head):
+        return word
+    if name.startswith("--"):
+        name = name.replace("_", "-")
+    exact = table.option(name)
+    meant = [(exact, name)] if exact is not None else []
+    for option in table.options if exact is None else ():
+        meant += [(option, known) for known in option.names if known.startswith(name)]
+    if not meant or any(option is not meant[0][0] for option, _ in meant):
+        return word
+    option, known = meant[0]
+    # `--x` and `--no-x` are names of one switch, and each says something else.
+    if option.nargs != 0 or not known.startswith("--"):
+        known = next((n for n in option.names if n.startswith("--")), known)
+    return known + dot + keys + equals + value
+
+
+def nearest_names(
+    table: OptionTable, name: str, most: int = 3, ours: Sequence[str] = ()
+) -> list[str]:
+    """The options whose names are most like this one, best first; `ours` may be meant as well."""
+    theirs = {n for option in table.options for n in option.names if n.startswith("--")}
+    known = sorted({*theirs, *ours})
     bare = name.removeprefix("--no-").removeprefix("--")
     inside = [n for n in known if len(bare) >= 4 and bare in n and not n.startswith("--no-")]
     close = difflib.get_close_matches(name, known, n=most, cutoff=0.6)
     return list(dict.fromkeys([*close, *sorted(inside, key=len)]))[:most]
 
 
-def _unknown(table: OptionTable, word: str) -> UnknownOptionError:
+def _unknown(table: OptionTable, word: str, ours: Sequence[str]) -> UnknownOptionError:
     name = word.partition("=")[0].partition(".")[0]
     if not name.startswith("-"):
         return UnknownOptionError(
             f"{word!r} belongs to no option",
             next_step="the model comes first, once; a value follows the option that takes it",
         )
-    near = nearest_names(table, name.replace("_", "-"))
+    near = nearest_names(table, name.replace("_", "-"), ours=ours)
     said = f"nearest: {', '.join(near)}; " if near else ""
     return UnknownOptionError(
         f"vLLM {table.version} has no option {name}",

@@ -65,6 +65,7 @@ def key_parts(box: Box, packages: Mapping[str, str]) -> dict[str, str]:
     for card in box.cards or ():
         parts[f"card {card.index}"] = f"{card.uuid or UNKNOWN} at {card.bus_id}"
         parts[f"link of card {card.index}"] = _link(card)
+    parts["paths"] = _paths(box)
     host = box.host
     parts["driver"] = host.driver_version or UNKNOWN
     parts["kernel"] = host.kernel or UNKNOWN
@@ -82,6 +83,18 @@ def _link(card: Card) -> str:
         ("gen ", link.slot_generation_max),
     )
     return ", ".join(f"{name}{UNKNOWN if v is None else v}" for name, v in values)
+
+
+def _paths(box: Box) -> str:
+    """How the cards are joined: a bridge of NVLink that comes or goes is another way of the data,
+    and a grant that is withdrawn turns it into a copy through host memory."""
+    if box.pairs is None:
+        return UNKNOWN
+    return "; ".join(
+        f"{pair.first}-{pair.second} {pair.level or UNKNOWN}{pair.nvlinks or ''}, "
+        f"P2P {pair.p2p or UNKNOWN}"
+        for pair in box.pairs
+    )
 
 
 def _acs(box: Box) -> str:

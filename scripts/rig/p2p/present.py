@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from rig.box.facts import Box
+from rig.launch.processes import run_bounded
 
 _PATIENCE_S = 20
 _ACTIONS = {
@@ -28,13 +29,8 @@ def missing_cards(box: Box) -> dict[int, str]:
     """
     cards = box.cards or ()
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "rig.p2p.present"],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=True,
-        )
+        done = run_bounded([sys.executable, "-P", "-m", "rig.p2p.present"], _PATIENCE_S)
+        done.check_returncode()
         shown: dict[str, str] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         why = f"the driver does not answer for {_PATIENCE_S} s"

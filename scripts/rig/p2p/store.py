@@ -59,11 +59,10 @@ def look_up(box: Box, python: Path, folder: Path | None = None) -> Lookup:
     """
     if not box.cards:
         return Lookup(why_not="no cards were seen")
-    file = verdict_file(box, folder)
-    if not file.exists():
-        return Lookup(why_not=f"P2P was never checked with these cards; {_RUN_IT}")
     try:
-        verdict = read_verdict(file)
+        verdict = read_verdict(verdict_file(box, folder))
+        if verdict is None:
+            return Lookup(why_not=f"P2P was never checked with these cards; {_RUN_IT}")
         parts = key_parts(box, packages_of(python))
     except RigError as error:
         return Lookup(why_not=f"{error.what} ({error.where}); {_RUN_IT}")
@@ -74,8 +73,8 @@ def look_up(box: Box, python: Path, folder: Path | None = None) -> Lookup:
     return Lookup(verdict)
 
 
-def read_verdict(file: Path) -> Verdict:
-    """Read one file.
+def read_verdict(file: Path) -> Verdict | None:
+    """Read one file; None if there is none.
 
     Raises:
         RigError: it cannot be read, is another user's or open to others' writing, or is damaged.
@@ -83,6 +82,8 @@ def read_verdict(file: Path) -> Verdict:
     try:
         status = file.stat()
         text = file.read_text()
+    except FileNotFoundError:
+        return None
     except (OSError, UnicodeDecodeError) as error:
         raise RigError("the stored verdict cannot be read", where=file) from error
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -94,21 +95,33 @@ def read_verdict(file: Path) -> Verdict:
 
 
 def write_verdict(verdict: Verdict, box: Box, folder: Path | None = None) -> Path:
-    """Put a verdict in the place of the one before, whole or not at all, mode 0600."""
+    """Put a verdict in the place of the one before, whole or not at all, mode 0600.
+
+    Raises:
+        RigError: it cannot be written; the one before is still there.
+    """
     file = verdict_file(box, folder)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".new-")  # 0600
     try:
-        with os.fdopen(handle, "w") as new:
-            new.write(verdict.model_dump_json(indent=1) + "\n")
-            new.flush()
-            os.fsync(new.fileno())  # a check may take the whole machine down
-        Path(name).replace(file)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=".new-")  # 0600
+        try:
+            with os.fdopen(handle, "w") as new:
+                new.write(verdict.model_dump_json(indent=1) + "\n")
+                new.flush()
+                os.fsync(new.fileno())  # a check may take the whole machine down
+            Path(name).replace(file)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise _cannot_keep(error, file.parent) from error
     return file
+
+
+def _cannot_keep(error: OSError, place: Path) -> RigError:
+    step = "if root made it (sudo): `sudo chown -R` it to you" if os.getuid() else None
+    return RigError(f"a verdict cannot be kept: {error.strerror}", where=place, next_step=step)
 
 
 @contextmanager
@@ -116,11 +129,14 @@ def only_one(folder: Path | None = None) -> Iterator[None]:
     """Let one check run at a time: two would take each other's bandwidth and cards.
 
     Raises:
-        RigError: another one runs.
+        RigError: another one runs, or its result could not be kept.
     """
     place = folder or state_folder()
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _cannot_keep(error, place) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

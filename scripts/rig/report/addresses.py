@@ -15,6 +15,7 @@ MAC = re.compile(
     r"(?<![\w:-])[0-9a-f]{2}(?:([:-])[0-9a-f]{2})(?:\1[0-9a-f]{2}){4,18}(?![\w:]|-\w)",
     re.IGNORECASE | re.ASCII,
 )
+_HOST_OF_CLOUD = re.compile(r"\bip-(\d{1,3}(?:-\d{1,3}){3})(?![\w-])")  # ip-10-0-0-5.internal
 # What stands before a version of four numbers: "cudnn 9.10.2.21", "==13.0.0.19" ...
 _VERSION_BEFORE = re.compile(
     r"(?:[=<>~!]=|\bversion\S{0,3}|\bcudnn\S{0,12}|\bcublas\S{0,12}|\bnccl\S{0,12}"
@@ -49,7 +50,7 @@ def replace_ipv4(text: str, replace: Callable[[str], str]) -> str:
             return found
         return replace(found)
 
-    return IPV4.sub(one, text)
+    return _HOST_OF_CLOUD.sub(lambda m: replace(m[1].replace("-", ".")), IPV4.sub(one, text))
 
 
 def replace_ipv6(text: str, replace: Callable[[str], str]) -> str:

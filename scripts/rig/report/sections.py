@@ -71,6 +71,8 @@ class Sources:
     python: str | None = None
     rig: str | None = None
     dmesg: tuple[str, ...] = ("dmesg", "--ctime")
+    # Where a user may not read the log, the group adm may read this.
+    journal: tuple[str, ...] = ("journalctl", "--dmesg", "--boot", "--no-pager", "--quiet")
 
 
 def sections(sources: Sources) -> Iterator[Section]:
@@ -88,7 +90,7 @@ def sections(sources: Sources) -> Iterator[Section]:
             yield Section(f"Log {log.name}", _said(partial(tail_of, log, LOG_LINES)))
     else:
         yield Section("Last launch", f"no launch has left logs in {sources.logs}")
-    yield Section("Kernel messages", _said(lambda: _kernel(sources.dmesg)))
+    yield Section("Kernel messages", _said(lambda: _kernel(sources.dmesg, sources.journal)))
     yield Section("Box and checks as JSON", _as_json(box, findings))
 
 
@@ -112,9 +114,10 @@ def _why(error: Exception) -> str:
 
 
 def _read_box() -> Box:
+    from rig.box.kernel_log import with_kernel_log
     from rig.box.read import read_box
 
-    return read_box()
+    return with_kernel_log(read_box())
 
 
 def _examine(box: Box, sources: Sources) -> list[Finding]:
@@ -244,7 +247,17 @@ def tail_of(path: Path, lines: int) -> str:
     return "\n".join(found[-lines:]) or "it is empty"
 
 
-def _kernel(command: tuple[str, ...]) -> str:
+def _kernel(*commands: tuple[str, ...]) -> str:
+    why = []
+    for command in commands:
+        try:
+            return _kernel_lines(command)
+        except (OSError, subprocess.SubprocessError, RigError) as error:
+            why.append(_why(error))
+    return f"not readable ({'; '.join(why)}); run as root: dmesg | grep -E 'NVRM|Xid|AER'"
+
+
+def _kernel_lines(command: tuple[str, ...]) -> str:
     done = subprocess.run(
         command,
         capture_output=True,
@@ -252,9 +265,9 @@ def _kernel(command: tuple[str, ...]) -> str:
         timeout=20,
         stdin=subprocess.DEVNULL,
     )
-    if done.returncode != 0:
+    if done.returncode != 0 or not done.stdout.strip():
         why = done.stderr.decode(errors="replace").strip()
-        return f"not readable ({why}); run as root: dmesg | grep -E 'NVRM|Xid|AER'"
+        raise RigError(f"{command[0]}: {why or 'it shows nothing'}")
     lines = [
         line for line in done.stdout.decode(errors="replace").splitlines() if _KERNEL.search(line)
     ]

@@ -184,6 +184,12 @@ ALL_REDUCE = [
         kinds=(("left", ALLOCATOR),),
     ),
     Row(
+        "KV offload is a KV connector",
+        said=("--kv_offloading_size=16",),
+        env={ALLOCATOR: None},
+        kinds=(("left", ALLOCATOR),),
+    ),
+    Row(
         "not over the user's own setting, by either name",
         inherited={"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"},
         env={ALLOCATOR: None},

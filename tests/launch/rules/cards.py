@@ -5,7 +5,7 @@ from __future__ import annotations
 from rig.box.facts import CardProcess, Link
 from rig.box.rig_file import DefaultsTable
 
-from .row import ADA, GIB, NVLINK_2, Row, box, plan, rig
+from .row import ADA, FOUR, GIB, NVLINK_2, Row, box, plan, rig, verdict
 
 CARDS = [
     # cards
@@ -19,6 +19,60 @@ CARDS = [
         box=box(),
         env={"CUDA_DEVICE_ORDER": None, "CUDA_VISIBLE_DEVICES": None},
         kinds=(("conflict", "CUDA_DEVICE_ORDER"),),
+    ),
+    Row(
+        "what is proven of cards by slot is not taken for cards in another order",
+        inherited={"CUDA_DEVICE_ORDER": "FASTEST_FIRST", "CUDA_VISIBLE_DEVICES": "0,1,2,3"},
+        box=box(5),
+        verdict=verdict(("nccl-p2p", FOUR)),
+        env={"NCCL_P2P_DISABLE": "1", "NCCL_P2P_LEVEL": None},
+        kinds=(("assumed", "cards"),),
+    ),
+    Row(
+        "the same where the cards are ours to choose",
+        inherited={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"},
+        box=box(),
+        verdict=verdict(("nccl-p2p", FOUR)),
+        env={"NCCL_P2P_DISABLE": "1", "NCCL_P2P_LEVEL": None},
+        kinds=(("assumed", "cards"),),
+    ),
+    Row(
+        "UUIDs name cards in any order",
+        inherited={
+            "CUDA_DEVICE_ORDER": "FASTEST_FIRST",
+            "CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1,GPU-2,GPU-3",
+        },
+        box=box(),
+        verdict=verdict(("nccl-p2p", FOUR)),
+        env={"NCCL_P2P_DISABLE": None, "NCCL_P2P_LEVEL": "PHB"},
+        kinds=(("-assumed", "cards"),),
+    ),
+    Row(
+        "the user's order wins, and that it parts NVLink partners is said",
+        **NVLINK_2,
+        inherited={"CUDA_VISIBLE_DEVICES": "0,1,2,3"},
+        env={"CUDA_VISIBLE_DEVICES": None},
+        kinds=(("conflict", "CUDA_VISIBLE_DEVICES"),),
+    ),
+    Row(
+        "an order that parts none is not spoken of",
+        **NVLINK_2,
+        inherited={"CUDA_VISIBLE_DEVICES": "3,1,2,0"},
+        kinds=(("-conflict", "CUDA_VISIBLE_DEVICES"),),
+    ),
+    Row(
+        "cards that the user chose and that are mixed are said",
+        rig=rig(2),
+        box=box(3, cards={0: {"compute_capability": ADA}}),
+        inherited={"CUDA_VISIBLE_DEVICES": "0,1"},
+        kinds=(("advice", "cards"),),
+    ),
+    Row(
+        "stages that leave cards idle are said",
+        box=box(),
+        said=("-pp", "3"),
+        args=("--tensor-parallel-size", "1"),
+        kinds=(("layout", "ranks"),),
     ),
     Row(
         "NVLink partners are neighbours, by the matrix and not by their numbers",

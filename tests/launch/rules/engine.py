@@ -18,6 +18,13 @@ ENGINE = [
         "the user's limit wins",
         said=("--limit-mm-per-prompt.video", "1"),
         no_args=("--limit-mm-per-prompt",),
+        kinds=(("-advice", "--limit-mm-per-prompt"),),
+    ),
+    Row(
+        "a limit that forgets videos is said",
+        said=("--limit-mm-per-prompt", '{"image":2}'),
+        no_args=("--limit-mm-per-prompt",),
+        kinds=(("advice", "--limit-mm-per-prompt"),),
     ),
     # memory plan
     Row(
@@ -65,6 +72,12 @@ ENGINE = [
         no_args=("--seed", "--max-model-len"),
     ),
     Row(
+        "a negative number belongs to its option",
+        rig=rig(defaults=DefaultsTable(arguments=("--seed", "-1"))),
+        said=("--seed", "2"),
+        no_args=("--seed", "-1"),
+    ),
+    Row(
         "the rig file's ranks, address and executor count as said",
         rig=rig(
             defaults=DefaultsTable(arguments=("-tp", "2", "--distributed-executor-backend", "mp"))
@@ -104,6 +117,12 @@ ENGINE = [
         env={"VLLM_WSL2_ENABLE_PIN_MEMORY": None},
     ),
     Row(
+        "WSL2: not where the user says that the towers stay",
+        box=box(wsl=True),
+        said=("--no-offload-towers",),
+        env={"VLLM_WSL2_ENABLE_PIN_MEMORY": None},
+    ),
+    Row(
         "not WSL2: not set",
         box=box(),
         said=("--offload-towers",),
@@ -120,6 +139,21 @@ ENGINE = [
         "power: a supply that is large enough is not spoken of",
         rig=rig(power=PowerTable(psu_w=2000)),
         box=box(cards={i: {"power_limit_w": 350.0} for i in range(4)}),
+        kinds=(("-advice", "power"),),
+    ),
+    Row(
+        "power: only of the cards in use",
+        rig=rig(2, power=PowerTable(psu_w=2000, cap_w=250, lock_graphics_mhz=1500)),
+        box=box(
+            4,
+            nvlink=[(1, 3)],
+            cards={
+                i: {"power_limit_w": 250.0, "graphics_clock_locked_mhz": 1500}
+                if i % 2
+                else {"power_limit_w": 350.0}
+                for i in range(4)
+            },
+        ),
         kinds=(("-advice", "power"),),
     ),
     Row(
@@ -169,6 +203,19 @@ ENGINE = [
         "opening the server without a key is said",
         said=("--host", "0.0.0.0"),
         kinds=(("conflict", "--host"),),
+    ),
+    Row(
+        "a key in the environment is a key",
+        said=("--host", "0.0.0.0"),
+        inherited={"VLLM_API_KEY": "x"},
+        kinds=(("-conflict", "--host"),),
+    ),
+    Row(
+        "without Ray the run's own folder holds its files, and that is said",
+        user={"executor": "mp"},
+        inherited={"TMPDIR": "/elsewhere"},
+        env={"TMPDIR": "$RIG_RUN"},
+        kinds=(("conflict", "TMPDIR"),),
     ),
     # rehearsal
     Row(

@@ -127,4 +127,18 @@ P2P = [
         env={"NCCL_P2P_DISABLE": None},
         kinds=(("conflict", "NCCL_P2P_DISABLE"),),
     ),
+    Row(
+        "the user's PCIe IPC wins, which is said, and it excludes expandable segments",
+        box=box(),
+        inherited={PCIE_IPC: "1"},
+        env={PCIE_IPC: None, ALLOCATOR: None},
+        kinds=(("conflict", PCIE_IPC), ("left", ALLOCATOR)),
+    ),
+    Row(
+        "PCIe IPC that the user switched off excludes nothing",
+        box=box(),
+        inherited={PCIE_IPC: "0"},
+        env={PCIE_IPC: None, ALLOCATOR: SEGMENTS},
+        kinds=(("-conflict", PCIE_IPC),),
+    ),
 ]

@@ -1,7 +1,8 @@
 """Facts of a box from pasted text: what its owner's terminal or bug report shows.
 
-Reads, in any mixture and order: nvidia-smi (the table), nvidia-smi -q, topo -m, topo -p2p, lspci
-(-v to -vvv, -t, -tv), p2pBandwidthLatencyTest, dmesg, df, free, uname, /proc/cmdline, ulimit -a,
+Reads, in any mixture and order: nvidia-smi (the table, -q, -L, --query-gpu as CSV), topo -m,
+topo -p2p, lspci (-v to -vvv, -t, -tv), p2pBandwidthLatencyTest, dmesg, df, free, uname,
+/proc/cmdline, ulimit -a,
 club-3090's report lines, and what `rig report` writes. For remote help only: on the box itself
 `rig.box.read` asks the interfaces instead.
 """
@@ -17,6 +18,7 @@ from rig.box.pasted.host import read_host
 from rig.box.pasted.lspci import read_lspci
 from rig.box.pasted.lspci_tree import read_lspci_tree
 from rig.box.pasted.report import box_of_our_report, read_report_lines
+from rig.box.pasted.smi_csv import read_smi_csv
 from rig.box.pasted.smi_query import read_smi_query
 from rig.box.pasted.smi_table import read_smi_table
 from rig.box.pasted.topo import read_topo
@@ -27,6 +29,7 @@ __all__ = ["box_of_text"]
 _READERS = (
     ("nvidia-smi", read_smi_table),
     ("nvidia-smi -q", read_smi_query),
+    ("nvidia-smi --query-gpu or -L", read_smi_csv),
     ("nvidia-smi topo", read_topo),
     ("p2pBandwidthLatencyTest", read_bandwidth_test),
     ("report lines", read_report_lines),

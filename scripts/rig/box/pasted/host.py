@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 
+from rig.box.kernel_log import events_of
 from rig.box.pasted.draft import Draft, put, size_of, whole
 
 _DF_HEAD = re.compile(r"^\s*Filesystem\s+(\S+)\s+Used\s+Avail")
@@ -18,9 +18,6 @@ _LINUX = re.compile(r"\bLinux version (\d{1,2}\.\d{1,3}[\w.+-]{0,60})")
 _DRIVER = re.compile(r"NVIDIA UNIX .{0,40}?Kernel Module(?: for \S+)?\s+(\d{3}\.[\d.]{2,12})")
 _CMDLINE = re.compile(r"(?:BOOT_IMAGE=|Command line: |Kernel command line: |\broot=UUID=)")
 _DOMAIN = re.compile(r"iommu: Default domain type: (Passthrough|Translated)", re.IGNORECASE)
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-f:.]{6,16})\): (\d{1,4})(?:, (.{1,120}))?", re.I)
-_FAULT = re.compile(r"(?:AMD-Vi|DMAR).{0,60}(?:IO_PAGE_FAULT|[Ff]ault)")
-_AER = re.compile(r"pcieport ([0-9a-f:.]{7,12}): .{0,30}AER")
 _FREE = re.compile(r"^\s*Mem:\s+(\S+)\s+\S+\s+\S+\s+\S+\s+\S+\s+(\S+)\s*$")
 _MEMINFO = re.compile(r"^\s*(MemTotal|MemAvailable):\s+(\d{1,15}) kB")
 _MEMLOCK = re.compile(
@@ -28,11 +25,13 @@ _MEMLOCK = re.compile(
 )
 
 
+_LEAST_MEMORY, _MOST_MEMORY = 2 << 30, 16 << 40
+
+
 def read_host(lines: Sequence[str], draft: Draft) -> bool:
     """Whether the text holds any of these; what they say goes into the draft."""
     before = (dict(draft.host), len(draft.notes))
     unit = ""
-    events: Counter[str] = Counter()
     for line in lines:
         if head := _DF_HEAD.match(line):
             unit = "K" if head[1].startswith("1K") else ""
@@ -50,9 +49,8 @@ def read_host(lines: Sequence[str], draft: Draft) -> bool:
             kind = "passthrough" if domain[1].lower() == "passthrough" else "translated"
             put(draft.host, iommu=kind)
         _memory(line, draft)
-        _event(line, events)
-    for sentence, count in events.most_common(20):
-        draft.note(f"kernel log: {sentence}" + (f" ({count} times)" if count > 1 else ""))
+    # A pasted log may be a part of it, so that no event is no proof that there was none.
+    put(draft.host, kernel_events=events_of(lines) or None)
     return before != (draft.host, len(draft.notes))
 
 
@@ -74,7 +72,12 @@ def _cmdline(line: str, draft: Draft) -> None:
 
 def _memory(line: str, draft: Draft) -> None:
     if row := _FREE.match(line):
-        put(draft.host, memory_bytes=_free(row[1]), memory_available_bytes=_free(row[2]))
+        total = _free(row[1])
+        put(draft.host, memory_bytes=total)
+        if total is not None:
+            # The same unit, so that little left is not taken for another one.
+            left = size_of(row[2] + "K" if row[1].isdigit() else row[2])
+            put(draft.host, memory_available_bytes=left)
     elif row := _MEMINFO.match(line):
         name = "memory_bytes" if row[1] == "MemTotal" else "memory_available_bytes"
         put(draft.host, **{name: size_of(row[2] + "K")})
@@ -85,14 +88,12 @@ def _memory(line: str, draft: Draft) -> None:
 
 
 def _free(text: str) -> int | None:
-    """`free -h` has units; plain `free` counts in kB."""
-    return size_of(text + "K" if text.isdigit() else text)
+    """`free -h` has units; plain `free` counts in kB.
 
-
-def _event(line: str, events: Counter[str]) -> None:
-    if xid := _XID.search(line):
-        events[f"Xid {xid[2]} of the card at {xid[1].lower()}: {(xid[3] or '').strip()}"] += 1
-    elif _FAULT.search(line):
-        events["the IOMMU has refused accesses of a device (IO_PAGE_FAULT)"] += 1
-    elif aer := _AER.search(line):
-        events[f"PCIe errors at {aer[1].lower()} (AER)"] += 1
+    `free -m`, `-g` and `-b` show numbers without a unit, too: a number that would be no memory of
+    such a box in kB is not known.
+    """
+    if not text.isdigit():
+        return size_of(text)
+    size = size_of(text + "K")
+    return size if size is not None and _LEAST_MEMORY <= size <= _MOST_MEMORY else None

@@ -41,6 +41,7 @@ def read_smi_table(lines: Sequence[str], draft: Draft) -> bool:
             found = draft.looked_at_cards = True
         elif "NVIDIA-SMI has failed" in line:
             found = True
+            put(draft.host, driver_refused=True)
             draft.note("nvidia-smi could not reach the driver, so nothing is known of cards")
         cells = line.strip().strip("|").split("|") if "|" in line else []
         if len(cells) == 1 and "Processes:" in line:

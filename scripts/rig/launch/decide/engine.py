@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rig.launch.arguments import has_option, value_of
+from rig.launch.arguments import has_option, pieces_of, value_of
 from rig.launch.decide.peer import Peer
 from rig.launch.decide.words import LOOPBACK, Known, Layout, Notes, User
 
@@ -75,11 +75,19 @@ def groups_of(arguments: Iterable[str]) -> list[list[str]]:
     """Options with their values, one list each."""
     groups: list[list[str]] = []
     for argument in arguments:
-        if argument.startswith("-") or not groups:
+        if (argument.startswith("-") and not _is_number(argument)) or not groups:
             groups.append([argument])
         else:
             groups[-1].append(argument)
     return groups
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _of_plan(
@@ -130,9 +138,14 @@ def _bind_to_nodes(known: Known, layout: Layout, user: User, notes: Notes) -> bo
 
 def _warn(user: User, said: tuple[str, ...], notes: Notes) -> None:
     closed = user.host in (LOOPBACK, "localhost", "::1")
-    if not closed and not has_option(said, "--api-key"):
-        why = f"--host {user.host} lets other machines in, and no --api-key is set"
+    key = has_option(said, "--api-key") or bool(user.inherited.get("VLLM_API_KEY"))
+    if not closed and not key:
+        why = f"--host {user.host} lets other machines in, and no --api-key or VLLM_API_KEY is set"
         notes.say("conflict", "--host", why)
+    limits = "--limit-mm-per-prompt"
+    if has_option(said, limits) and "video" not in pieces_of(said, limits):
+        why = f"your {limits} does not name videos: vLLM makes room for them unless it has video 0"
+        notes.say("advice", limits, why)
     if has_option(said, "--config"):
         why = "arguments above win over the file that --config names; repeat yours on the line"
         notes.say("conflict", "--config", why)

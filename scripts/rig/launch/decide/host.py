@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rig.launch.arguments import has_option
+from rig.launch.arguments import has_option, switch_of
 from rig.launch.decide.peer import Peer
 from rig.launch.decide.words import LOOPBACK, Known, Layout, Notes, User
 
@@ -13,6 +13,8 @@ _HARMLESS_RAY_PREFIXES = ("RAY_CGRAPH_", "RAY_DEDUP_LOGS", "RAY_BACKEND_LOG_LEVE
 # Weights that rest in host memory are page-locked, which WSL2 allows only when told to.
 HOST_WEIGHTS = ("--offload-towers", "--cpu-offload-gb", "--offload-group-size")
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+# With either of them vLLM has a KV connector, and refuses to start with expandable segments.
+_KV_CONNECTOR = ("--kv-transfer-config", "--kv-offloading-size")
 # Set by others in public recipes, with no measured gain that anyone has published for 2-4 cards.
 _LEFT = {
     "NCCL_CUMEM_ENABLE": "recipes set it to 0 and none measured what that does: NCCL's default",
@@ -56,7 +58,10 @@ def security_variables(user: User, ray: bool, notes: Notes) -> dict[str, str]:
         notes.say("environment", name, why)
         told = user.inherited.get(name)
         if told is not None and told != value and not name.startswith("RAY_"):
-            why = f"{name}={told} in your environment is not used: it would open this box"
+            risk = "it would open this box"
+            if name == "VLLM_RPC_BASE_PATH":
+                risk = "the run has its own folder"
+            why = f"{name}={told} in your environment is not used: {risk}"
             notes.say("conflict", name, why)
     return {name: value for name, (value, _) in table.items()}
 
@@ -76,6 +81,9 @@ def engine_variables(
     added: dict[str, str] = {}
     for name, (value, why) in {**ours, **defaults}.items():
         told = user.inherited.get(name)
+        if name == "TMPDIR" and told is not None:
+            why_not = f"TMPDIR={told} in your environment is not used: the run has its own folder"
+            notes.say("conflict", name, why_not)
         if name not in ours and told is not None and told != value:
             sentence = f"{name}={told} from your environment wins over {value}"
             notes.say("conflict", name, sentence)
@@ -137,7 +145,7 @@ def _show_cards(known: Known, layout: Layout, table: dict[str, tuple[str, str]])
 
 def _allocator(peer: Peer, user: User, notes: Notes, table: dict[str, tuple[str, str]]) -> None:
     name = "PYTORCH_CUDA_ALLOC_CONF"
-    if has_option(user.arguments, "--kv-transfer-config"):
+    if any(has_option(user.arguments, option) for option in _KV_CONNECTOR):
         notes.say("left", name, "a KV connector excludes expandable segments")
     elif peer.ipc:
         notes.say("left", name, "custom all-reduce and PCIe IPC exclude expandable segments")
@@ -148,10 +156,10 @@ def _allocator(peer: Peer, user: User, notes: Notes, table: dict[str, tuple[str,
 
 def _wsl(known: Known, user: User, notes: Notes, table: dict[str, tuple[str, str]]) -> None:
     planned = known.memory.flags if known.memory is not None else ()
-    wanted = any(has_option(user.arguments, option) for option in HOST_WEIGHTS) or any(
-        flag.flag in HOST_WEIGHTS for flag in planned
-    )
-    if wanted:
+    asked = [option for option in HOST_WEIGHTS if has_option(user.arguments, option)]
+    if switch_of(user.arguments, "--offload-towers") is False:
+        asked.remove("--offload-towers")
+    if asked or any(flag.flag in HOST_WEIGHTS for flag in planned):
         why = "weights in host memory need pages locked, which WSL2 allows only when told to"
         table["VLLM_WSL2_ENABLE_PIN_MEMORY"] = ("1", why)
     why = "WSL2: about half of the memory can be page-locked, and VRAM spills to it in silence"

@@ -46,6 +46,9 @@ def _sizes(known: Known, user: User, notes: Notes) -> tuple[int, int]:
     if stages is not None:
         # A rig's cards are shared out; a bare number of ranks is the size of tensor parallelism.
         tensor = count if known.rig is None else max(count // stages, 1)
+        if known.rig is not None and tensor * stages < count:
+            why = f"{tensor} x {stages} ranks leave {count - tensor * stages} of {count} cards idle"
+            notes.say("layout", "ranks", why)
         return tensor, stages
     if known.memory is not None:
         chosen = known.memory.layout
@@ -102,9 +105,17 @@ def _cards(known: Known, layout: Layout, user: User, notes: Notes) -> tuple[int,
             notes.say("assumed", "cards", why)
         return None
     told = user.inherited.get("CUDA_VISIBLE_DEVICES")
+    order = user.inherited.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     indexes = {card.index for card in box.cards}
     if told is not None:
-        return _as_told(box, told, needed, notes)
+        shown = _as_told(box, told, needed, notes)
+        by_uuid = all(word.strip().upper().startswith("GPU-") for word in told.split(","))
+        if by_uuid or order == "PCI_BUS_ID":
+            _say_split_pairs(box, shown, layout.tensor, notes)
+            _say_what_is_mixed(box, shown, notes)
+            return shown
+        _say_unknown_order(order, notes)
+        return None
     device_ids = value_of(user.arguments, "--device-ids")
     if device_ids is not None:
         notes.say("conflict", "--device-ids", "your --device-ids decides about the cards")
@@ -116,6 +127,9 @@ def _cards(known: Known, layout: Layout, user: User, notes: Notes) -> tuple[int,
             next_step=f"use fewer: --tensor-parallel-size {max(len(indexes), 1)}, "
             "or rehearse without GPUs: --rehearse",
         )
+    if order != "PCI_BUS_ID":
+        _say_unknown_order(order, notes)
+        return None
     chosen = _choose(box, needed)
     ordered = _pairs_side_by_side(box, chosen, layout.tensor)
     _say_what_is_mixed(box, ordered, notes)
@@ -131,6 +145,12 @@ def _as_told(box: Box, told: str, needed: int, notes: Notes) -> tuple[int, ...]:
         )
     notes.say("layout", "cards", f"CUDA_VISIBLE_DEVICES={told} is yours and decides")
     return tuple(card.index for card in shown[:needed])
+
+
+def _say_unknown_order(order: str, notes: Notes) -> None:
+    """What was proven of cards by slot must not be taken for cards in another order."""
+    why = f"your CUDA_DEVICE_ORDER={order} numbers the cards: which ones are used is not known here"
+    notes.say("assumed", "cards", why)
 
 
 def _choose(box: Box, needed: int) -> tuple[int, ...]:
@@ -184,6 +204,16 @@ def _pairs_side_by_side(box: Box, chosen: tuple[int, ...], tensor: int) -> tuple
         if partner in chosen and partner not in ordered:
             ordered.append(partner)
     return tuple(ordered)
+
+
+def _say_split_pairs(box: Box, told: tuple[int, ...], tensor: int, notes: Notes) -> None:
+    """Say where the user's order parts cards that NVLink joins."""
+    better = _pairs_side_by_side(box, told, tensor)
+    groups = [set(told[i : i + tensor]) for i in range(0, len(told), tensor)]
+    pairs = [pair for pair in _nvlink_pairs(box) if set(pair) <= set(told)]
+    if better != told and any(not any(set(pair) <= group for group in groups) for pair in pairs):
+        why = f"your order of cards parts NVLink partners; {','.join(map(str, better))} does not"
+        notes.say("conflict", "CUDA_VISIBLE_DEVICES", why)
 
 
 def _say_what_is_mixed(box: Box, chosen: tuple[int, ...], notes: Notes) -> None:

@@ -80,6 +80,11 @@ def decide_peer(known: Known, layout: Layout, user: User, notes: Notes) -> Peer:
     if not custom and refusal is None and _pcie_ipc_allowed(known, layout) and not told:
         variables[PCIE_IPC] = ("1", "all-reduce over PCIe IPC is proven by value on these cards")
         ipc = True
+    told_ipc = user.inherited.get(PCIE_IPC, "0").strip() not in ("", "0")
+    if told_ipc and PCIE_IPC not in variables and layout.tensor > 1 and not user.rehearse:
+        why = refusal or ("`rig p2p` has not proven it here" if not custom else "one way is enough")
+        notes.say("conflict", PCIE_IPC, f"your {PCIE_IPC} wins, though {why}")
+        ipc = True
     disabled = switch_of(user.arguments, _CUSTOM)
     if disabled is False:
         if not custom:
@@ -89,7 +94,7 @@ def decide_peer(known: Known, layout: Layout, user: User, notes: Notes) -> Peer:
     elif disabled and custom:
         notes.say("conflict", _CUSTOM, "your --disable-custom-all-reduce wins: it is proven here")
         variables.pop(CUSTOM_ON_PCIE, None)
-        ipc = PCIE_IPC in variables
+        ipc = told_ipc or PCIE_IPC in variables
     files = {}
     if CUSTOM_ON_PCIE in variables:
         assert known.box is not None and layout.cards is not None

@@ -11,7 +11,8 @@ def say_power(known: Known, layout: Layout, notes: Notes) -> None:
         return
     power = known.rig.power
     cards = (known.box.cards if known.box is not None else None) or ()
-    limits = [card.power_limit_w for card in cards if layout.cards and card.index in layout.cards]
+    cards = tuple(card for card in cards if layout.cards and card.index in layout.cards)
+    limits = [card.power_limit_w for card in cards]
     if power.psu_w is not None:
         each = [limit if limit is not None else power.cap_w for limit in limits]
         if not each and power.cap_w is not None:
@@ -26,8 +27,7 @@ def say_power(known: Known, layout: Layout, notes: Notes) -> None:
                     f"supply gives {power.psu_w} W: lower the limits (nvidia-smi -pl) yourself"
                 )
                 notes.say("advice", "power", why)
-    capped = [card for card in cards if power.cap_w is not None and layout.cards]
-    over = [c.index for c in capped if (c.power_limit_w or 0) > (power.cap_w or 0)]
+    over = [c.index for c in cards if power.cap_w and (c.power_limit_w or 0) > power.cap_w]
     if over:
         why = f"the rig file wants a cap of {power.cap_w} W; above it: card {over}; not set by us"
         notes.say("advice", "power", why)
