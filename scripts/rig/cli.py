@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -223,6 +224,10 @@ def clean_command() -> None:
 
 def main() -> NoReturn:
     """Run a command; a failure that a person can act on is printed, not thrown."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What a terminal cannot show is written as its number, instead of ending the command.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except RigError as error:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from rig.cli import app
 from rig.console import out
@@ -92,7 +91,7 @@ def probes(
         out.print_json(to_json.dumps([asdict(s) for s in sightings]))
     else:
         for one in bad:
-            out.print(escape(f"{one.patch[:4]} {one.state}: {one.probe}\n     {one.said}"))
+            out.print(f"{one.patch[:4]} {one.state}: {one.probe}\n     {one.said}")
         out.print(f"{len(sightings)} probes of {len({s.patch for s in sightings})} patches: "
                   f"{len(sightings) - len(bad)} hold, {len(bad)} do not")  # fmt: skip
     raise typer.Exit(1 if bad else 0)

@@ -67,3 +67,15 @@ def test_probes(tmp_path: Path) -> None:
     assert "two trees" in (
         workshop.command_line("probes", "--tree", str(folder), "--pin", "0.3.0").must_fail()
     )
+
+
+def test_a_terminal_without_unicode(tmp_path: Path) -> None:
+    folder = tmp_path / "tree-ünïcode"
+    for path, entry in PROBE.new_release().items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(entry.content)
+    workshop = checkout_of(PROBE, tmp_path / "w")
+    env = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    done = workshop.command_line("forecast", str(folder), env=env).must_succeed()
+    assert "probe failed" in done.stdout
+    assert "tree-\\xfcn\\xefcode" in done.stdout

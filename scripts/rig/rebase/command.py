@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from packaging.version import Version
+
 from rig.console import console, out
 from rig.errors import RigError
 from rig.git import Git
@@ -84,6 +86,8 @@ def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: b
         if state is None:
             discard(folder_of(layout))
         pin = _pin_of(layout, new)
+        if Version(new) < Version(source.version):
+            console.print(f"{new} is older than {source.version}: a back-port, to a secondary pin")
         state = state or RebaseState(old=source.version, new=new)
         if dry_run or new in pinned:
             return _look_only(layout, state, pin, source)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from rig.console import out
@@ -71,9 +70,9 @@ def print_report(report: Report) -> None:
             continue
         style = "bold red" if one.needs_a_person else ""
         notes = list(one.notes) + [f"moved: {len(one.moved)} hunks"] * bool(one.moved)
-        table.add_row(one.number, str(one.verdict), escape("\n".join(notes)), style=style)
+        table.add_row(one.number, str(one.verdict), "\n".join(notes), style=style)
     for number, why in report.skipped.items():
-        table.add_row(number, "left out", escape(why))
+        table.add_row(number, "left out", why)
     if table.row_count:
         out.print(table)
     if quiet:
