@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from rig.git import Git
 from rig.probes.look import Sighting, State
@@ -222,13 +223,23 @@ def _where_its_lines_are(bench: Bench, commit: str, path: str) -> list[str]:
         if not line.is_added
     }
     wanted = sorted((t for t in lines if len(t) >= _LONG_LINE), key=len)[-_MOST_LINES:]
-    holding: Counter[str] = Counter()
-    for text in wanted:
-        done = bench.git.run("grep", "-l", "-z", "-F", "-e", text, bench.onto, check=False)
-        holding.update(p.split(":", 1)[1] for p in done.text.split("\0") if ":" in p)
+    holding = Counter(p for p, _ in _found(bench, wanted, f"*{PurePosixPath(path).suffix}"))
     if holding[path] * 2 > len(wanted):
         return []
     return sorted(p for p, count in holding.most_common(3) if count * 2 > len(wanted))
+
+
+def _found(bench: Bench, wanted: Sequence[str], files: str) -> set[tuple[str, str]]:
+    """Each (file, text) of the new release that git finds, in one search of the whole tree."""
+    if not wanted:
+        return set()
+    texts = [word for text in wanted for word in ("-e", text)]
+    done = bench.git.run("grep", "-z", "-F", *texts, bench.onto, "--", files, check=False)
+    hits = set()
+    for row in done.text.split("\n"):
+        place, _, line = row.partition("\0")
+        hits |= {(place.partition(":")[2], text) for text in wanted if text in line}
+    return hits
 
 
 def _with_probes(one: Judged, seen: Sequence[Sighting], accepted: Set[str]) -> Judged:
