@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 from rig.errors import RigError, first_line_of_os_error
 from rig.layout import Layout
 from rig.pins import read_pins
+from rig.rebase.state import FOLDER
 from rig.series.apply import edits_in
 
 _MADE_ASIDE = ".saved-"
@@ -34,6 +35,8 @@ def clean(layout: Layout) -> list[str]:
                 edits = edits_in(path) if path in trees else []
                 if _MADE_ASIDE in path.name:
                     edits = ["an edited tree that was moved aside"]
+                if path.name == FOLDER and (path / "state.json").exists():
+                    edits = ["a rebase in progress; `make rebase-abort` throws it away"]
                 if edits:
                     said.append(f"kept     {layout.shown(path)}: {edits[0]}")
                 else:
@@ -45,10 +48,14 @@ def clean(layout: Layout) -> list[str]:
 
 def _locks(layout: Layout) -> list[Path]:
     """Every lock that a command of ours may hold while it works in build/ or dist/."""
-    names = ["verify", "refresh", "absence", *(f"vllm-{p.version}" for p in read_pins(layout))]
-    locks = [layout.build / f".{name}.lock" for name in names]
-    locks += [layout.dist / ".lock", layout.build / "rehearsal.lock"]
-    return [*locks, *layout.build.glob("engine-*.lock"), *layout.outside.glob("*.lock")]
+    # These are held also if they are not there yet: the command may begin at any moment.
+    names = ["verify", "refresh", "absence", "release", FOLDER]
+    names += [f"vllm-{p.version}" for p in read_pins(layout)]
+    locks = {layout.build / f".{name}.lock" for name in names}
+    locks |= {layout.dist / ".lock", layout.build / "rehearsal.lock"}
+    for folder in (layout.build, layout.outside):
+        locks |= {*folder.glob("*.lock"), *folder.glob(".*.lock")}
+    return sorted(locks)
 
 
 def _hold(stack: ExitStack, lock: Path, layout: Layout) -> None:

@@ -86,7 +86,7 @@ def _kill_at_random(
         shutil.rmtree(place)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("times", [_FEW, pytest.param(_MANY, marks=pytest.mark.full)])
 def test_a_rebase_that_is_killed(moved: Path, tmp_path: Path, times: int) -> None:
     _kill_at_random(
@@ -100,7 +100,7 @@ def test_a_rebase_that_is_killed(moved: Path, tmp_path: Path, times: int) -> Non
     assert read_tree(tree) == FIX(MOVED.new_release())
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("times", [_FEW, pytest.param(_MANY, marks=pytest.mark.full)])
 def test_an_answer_is_not_lost(conflict: Path, tmp_path: Path, times: int) -> None:
     _kill_at_random(conflict, tmp_path, times, lambda workshop: command.proceed(workshop.layout))

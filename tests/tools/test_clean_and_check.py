@@ -10,6 +10,7 @@ from rig.check_patches import check_patches
 from rig.clean import clean
 from rig.errors import RigError
 from rig.pins import find_pin
+from rig.rebase.state import RebaseState, tree_of, write_state
 from rig.revision import read_revision
 from rig.series.apply import apply, locked
 from rig.series.scratch import scratch_folder
@@ -45,6 +46,27 @@ def test_clean_waits_for_nobody_and_takes_nothing_from_a_running_command(
     with locked(workshop.layout, PRIMARY), pytest.raises(RigError, match="another command"):
         clean(workshop.layout)
     assert tree.is_dir()
+
+
+def test_clean_keeps_a_rebase_in_progress(workshop: Workshop) -> None:
+    workshop.start()
+    write_state(workshop.layout, RebaseState(old=PRIMARY, new="9.9.9", stopped_at="0101"))
+    answer = tree_of(workshop.layout) / "answer.py"
+    answer.parent.mkdir()
+    answer.write_text("mine = True\n")
+    said = clean(workshop.layout)
+    assert answer.read_text() == "mine = True\n"
+    assert [line for line in said if "a rebase in progress" in line]
+
+
+@pytest.mark.parametrize("purpose", ["forecast", "rebase-look", "bisect-pin", "release", "rebase"])
+def test_clean_takes_nothing_from_any_command(workshop: Workshop, purpose: str) -> None:
+    workshop.start()
+    with (
+        scratch_folder(workshop.layout, purpose),
+        pytest.raises(RigError, match="another command works there"),
+    ):
+        clean(workshop.layout)
 
 
 def test_clean_removes_a_tree_without_edits(workshop: Workshop) -> None:

@@ -11,7 +11,7 @@ from rig.launch.arguments import value_of, whole_number_of
 from rig.launch.decide.words import Known, Layout, Notes, User
 
 # Published for 4x RTX 3090 (a community's own benchmark; not measured here).
-_TRADE = "published for 4x3090: one stream 69 tok/s with TP4, 54 with TP2; 64 streams 295 and 474"
+_TRADE = "published for 4x3090: one stream 69 tok/s with TP4, 54 with TP2; 64 streams 295 and 473"
 
 
 class NotEnoughCardsError(RigError):
