@@ -18,11 +18,12 @@ MODEL =
 RIG = 4x3090
 TO =
 SOURCE =
+WHEELS =
 VERIFY_FLAGS =
 PYTEST = ./rig --python -m pytest
 
 # A misspelt variable would be ignored without a word, and another wheel built.
-KNOWN = VLLM FLAVOR FROM RANKS OFFLOAD_TOWERS MODEL RIG TO SOURCE VERIFY_FLAGS PYTEST
+KNOWN = VLLM FLAVOR FROM RANKS OFFLOAD_TOWERS MODEL RIG TO SOURCE WHEELS VERIFY_FLAGS PYTEST
 GIVEN = $(foreach v,$(.VARIABLES),$(if $(filter command line,$(origin $(v))),$(v)))
 UNKNOWN = $(filter-out $(KNOWN) MAKEFLAGS MAKEOVERRIDES -%,$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -34,7 +35,8 @@ endif
 
 # build/ and dist/ are folders: without this line `make build` would find build/ up to date.
 .PHONY: help apply refresh verify build pins rehearse serve check check-patches format \
-        test test-fast test-full clean rebase rebase-continue rebase-abort forecast probes bench
+        test test-fast test-full clean rebase rebase-continue rebase-abort forecast probes bench \
+        image release docs
 
 help:
 	@sed -n 's/^#   //p' Makefile; ./rig --help
@@ -72,6 +74,16 @@ probes:
 # What the tools cost in seconds; the launcher is timed if `make rehearse` has made an engine.
 bench:
 	@./rig bench
+
+image:
+	@./rig image $(VLLM) --flavor $(FLAVOR)
+
+release:
+	@./rig release $(foreach w,$(WHEELS),--wheel $(w)) $(VERIFY_FLAGS)
+
+# The documentation as a site, in build/site; broken links fail.
+docs:
+	@./rig docs --site
 
 rehearse:
 	@./rig rehearse $(VLLM) --ranks $(RANKS) $(if $(filter 1,$(OFFLOAD_TOWERS)),--offload-towers)

@@ -75,6 +75,9 @@ def _version(text: str) -> str:
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+$")]
+# Without a host: the container tool's own settings say where images come from.
+ImageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]+(/[a-z0-9._-]+)*:[\w.-]+$")]
+ImageDigest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 PatchNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}$")]
 Reason = Annotated[str, StringConstraints(min_length=10, strip_whitespace=True)]
 ReleaseVersion = Annotated[str, AfterValidator(_version)]
@@ -102,6 +105,18 @@ class CpuTree(_Strict):
     known_differences: tuple[str, ...]
 
 
+class BaseImage(_Strict):
+    """The release's official image, as it was when an image of ours was first built on it.
+
+    Args:
+        name: with its tag.
+        digests: processor -> digest. Another image under the same tag is refused.
+    """
+
+    name: ImageName
+    digests: dict[Arch, ImageDigest] = Field(min_length=1)
+
+
 class Pin(_Strict):
     """One vLLM release, pinned.
 
@@ -115,6 +130,7 @@ class Pin(_Strict):
         wheels: flavour -> processor -> wheel. A missing flavour does not exist on the index.
         cpu: needed when there is a CPU wheel.
         skip: patch number -> why this pin must not carry that patch.
+        image: written by `rig image`, which looks it up; None until then.
     """
 
     version: ReleaseVersion
@@ -126,6 +142,7 @@ class Pin(_Strict):
     wheels: dict[Flavour, dict[Arch, Artifact]] = Field(min_length=1)
     cpu: CpuTree | None = None
     skip: dict[PatchNumber, Reason] = Field(default_factory=dict)
+    image: BaseImage | None = None
 
     @model_validator(mode="after")
     def _cpu_wheel_has_a_tree(self) -> Pin:

@@ -1,0 +1,1 @@
+"""`rig release`: wheels, checksums, SBOM, provenance and changelog of one revision."""

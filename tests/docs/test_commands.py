@@ -1,0 +1,102 @@
+"""Every command of ours that a page shows is one that the real programs take."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rig.layout import layout_of_this_checkout
+from rig.pins import primary_pin
+from rig.series.apply import apply as apply_series
+
+from .commands import Command, commands_of, what_is_wrong
+from .pages import PAGES, ROOT, name_of
+
+COMMANDS = [command for page in PAGES for command in commands_of(page)]
+
+
+def test_commands_are_found() -> None:
+    """The checks below would pass on pages in which nothing is found."""
+    starts = [" ".join(command.words[:2]) for command in COMMANDS]
+    assert len(COMMANDS) > 150
+    assert {"./rig doctor", "make apply", "scripts/serve-4x3090.sh MODEL"} <= set(starts)
+    assert any(command.words == ("make", "refresh", "verify") for command in COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_is_taken(page: Path) -> None:
+    wrong = [f"{command}: {said}" for command in commands_of(page) if (said := _wrong(command))]
+    assert wrong == []
+
+
+def _wrong(command: Command) -> str:
+    return what_is_wrong(command)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("make no-such-target", "no target"),
+        ("make build FLAVOUR=cpu", "no variable"),
+        ("./rig doctor --nothing", "No such option"),
+        ("./rig nothing", "no command"),
+        ("./rig pins remove 0.33.0", "no command"),
+        ("./rig plan MODEL --tp many", "valid integer"),
+        ("./rig doctor one two", "unexpected extra argument"),
+        ("./rig --python scripts/nothing.py", "there is no"),
+        ("./rig --python -m no_such_module", "no module"),
+        ("scripts/serve-5x3090.sh MODEL", "there is no"),
+        ("scripts/ray-join.sh HOST --tensor-parallel-size 2", "does not know"),
+        ("scripts/bench-towers --nothing 3", "does not know"),
+    ],
+)
+def test_a_wrong_command_is_seen(words: str, said: str) -> None:
+    assert said in _wrong(Command("here", tuple(words.split()), inline=False))
+
+
+def test_every_module_of_commands_is_registered() -> None:
+    """`python -m rig` has the commands that the pages show."""
+    main = (ROOT / "scripts" / "rig" / "__main__.py").read_text()
+    modules = sorted(path.stem for path in (ROOT / "scripts" / "rig").glob("cli_*.py"))
+    assert [name for name in modules if f"import rig.{name}" not in main] == []
+
+
+@pytest.mark.network
+def test_every_option_of_vllm_is_one() -> None:
+    """By the text of the pinned release with the series on it: what its parsers are made of."""
+    layout = layout_of_this_checkout()
+    tree = apply_series(layout, primary_pin(layout)).folder
+    known = _options_of(tree / "vllm")
+    assert {"--offload-towers", "--tensor-parallel-size", "--api-key", "-tp"} <= known
+    wrong = []
+    for command in COMMANDS:
+        for option in what_is_wrong(command)[1]:
+            if option not in known:
+                wrong.append(f"{command}: {option}")
+    assert wrong == []
+
+
+def _options_of(package: Path) -> set[str]:
+    parsers = [package / "engine" / "arg_utils.py", *(package / "entrypoints").rglob("*.py")]
+    known = set()
+    for path in parsers:
+        text = path.read_text()
+        known |= set(re.findall(r'"(--?[a-z][\w-]*)"', text))
+        if path.name == "cli_args.py":  # options made from the fields of a class
+            fields = re.findall(r"^    ([a-z][a-z_]+):", text, re.MULTILINE)
+            known |= {f"--{field.replace('_', '-')}" for field in fields}
+    return known
+
+
+def test_the_makefile_parses() -> None:
+    """`make -n` of each target that pages show; nothing is run."""
+    shown = {
+        word for c in COMMANDS if c.words[0] == "make" for word in c.words[1:] if "=" not in word
+    }
+    done = subprocess.run(
+        ["make", "-n", *sorted(shown)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,262 @@
+"""What a container says at its start when something is in the way, and what it becomes if not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rig.errors import RigError
+from rig.image import start
+from rig.image.start_checks import problems
+from rig.image.start_facts import Folder, StartFacts, card_files, port_taken, read_folder
+
+CACHE = Folder("/cache", (1000, 1000), 0o755, True, False)
+TMP = Folder("/tmp", (0, 0), 0o1777, True, False)
+FACTS = StartFacts(
+    uid=1000,
+    gid=1000,
+    flavour="cuda",
+    cache=(CACHE,),
+    temporary=TMP,
+    driver=True,
+    card_files=("/dev/nvidia0",),
+    wanted_devices="all",
+    host="0.0.0.0",
+    port=8000,
+    port_taken="",
+)
+
+
+def said(facts: StartFacts) -> str:
+    found = problems(facts)
+    assert len(found) == 1, found
+    assert found[0].next_step
+    return str(found[0])
+
+
+def test_nothing_is_in_the_way() -> None:
+    assert problems(FACTS) == []
+
+
+def test_no_runtime() -> None:
+    text = said(replace(FACTS, driver=False, card_files=()))
+    assert "without the NVIDIA runtime" in text and "--gpus all" in text
+
+
+def test_no_cards() -> None:
+    assert "the container has no cards" in said(replace(FACTS, card_files=()))
+
+
+@pytest.mark.parametrize("hidden", ["void", "none"])
+def test_cards_that_are_hidden(hidden: str) -> None:
+    text = said(replace(FACTS, driver=False, card_files=(), wanted_devices=hidden))
+    assert f"NVIDIA_VISIBLE_DEVICES={hidden} hides them" in text
+
+
+def test_the_cpu_image_wants_no_cards() -> None:
+    assert problems(replace(FACTS, flavour="cpu", driver=False, card_files=())) == []
+
+
+def test_a_read_only_root() -> None:
+    text = said(replace(FACTS, temporary=replace(TMP, writable=False, read_only=True)))
+    assert "read-only" in text and "--tmpfs /tmp:exec,mode=1777" in text
+
+
+def test_a_tmp_that_may_not_be_written() -> None:
+    text = said(replace(FACTS, temporary=Folder("/tmp", (0, 0), 0o755, False, False)))
+    assert "user 1000 may not write to /tmp" in text
+
+
+def test_a_cache_of_another_user() -> None:
+    text = said(replace(FACTS, cache=(Folder("/cache", (0, 0), 0o755, False, False),)))
+    assert "the cache volume belongs to user 0, and the container runs as user 1000" in text
+    assert "sudo chown -R 1000:1000" in text and "--user 0:0" in text
+
+
+def test_a_folder_in_the_cache_that_root_made() -> None:
+    folder = Folder("/cache/huggingface", (0, 0), 0o755, False, False)
+    assert "the cache folder belongs to user 0" in said(replace(FACTS, cache=(CACHE, folder)))
+
+
+def test_a_cache_that_is_read_only_or_missing() -> None:
+    read_only = replace(CACHE, writable=False, read_only=True)
+    assert "read-only file system" in said(replace(FACTS, cache=(read_only,)))
+    missing = Folder("/cache", None, 0, False, False)
+    assert "is not there" in said(replace(FACTS, cache=(missing,)))
+
+
+def test_a_port_that_is_taken() -> None:
+    text = said(replace(FACTS, port_taken="Address already in use"))
+    assert "port 8000 is taken" in text and "RIG_LISTEN_PORT" in text
+    assert "cannot listen on 0.0.0.0:80: Perm" in said(
+        replace(FACTS, port=80, port_taken="Permission denied")
+    )
+
+
+def test_everything_is_said_at_once() -> None:
+    bad = replace(FACTS, card_files=(), port_taken="Address already in use")
+    assert len(problems(bad)) == 2
+
+
+def test_a_port_is_tried_for_real() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        assert port_taken("127.0.0.1", port) == "Address already in use"
+    assert port_taken("127.0.0.1", port) == ""
+    assert port_taken("no such host", port)
+
+
+def test_folders_and_cards_are_looked_at_for_real(tmp_path: Path) -> None:
+    folder = read_folder(tmp_path)
+    assert folder.writable and folder.owner == (os.getuid(), tmp_path.stat().st_gid)
+    assert read_folder(tmp_path / "none").owner is None
+    for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "dxg"):
+        (tmp_path / name).touch()
+    assert [Path(p).name for p in card_files(tmp_path)] == ["dxg", "nvidia0", "nvidia11"]
+
+
+def test_the_words_of_a_server() -> None:
+    words = start.serve_arguments(["M", "--seed", "1"], {"RIG_NAME": "2x3090", "RIG_HOST": "::"})
+    assert words == [
+        *("--rig", "2x3090", "M", "--seed", "1", "--host", "::", "--port", "8000"),
+    ]
+
+
+def test_the_words_from_the_environment() -> None:
+    environment = {
+        "RIG_MODEL": "/models/m",
+        "RIG_ARGUMENTS": "--a '{\"b\": 1}' --host 127.0.0.1",
+        "RIG_IMAGE_FLAVOUR": "cpu",
+        "RIG_LISTEN_PORT": "9000",
+    }
+    words = start.serve_arguments([], environment)
+    assert words == [
+        *("--rehearse", "--rig", "auto", "/models/m", "--a", '{"b": 1}', "--host", "127.0.0.1"),
+        *("--port", "9000"),
+    ]
+    assert start.host_of(words) == "127.0.0.1"
+
+
+def test_loopback_unless_told() -> None:
+    assert start.host_of(start.serve_arguments(["M"], {})) == "127.0.0.1"
+    assert start.host_of(["--host=0.0.0.0"]) == "0.0.0.0"
+
+
+def test_a_user_s_rig_wins() -> None:
+    words = start.serve_arguments(["--rig=my.toml", "M"], {"RIG_NAME": "4x3090"})
+    assert "4x3090" not in words
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "complaint"),
+    [
+        ([], {}, "no model was named"),
+        ([], {"RIG_ARGUMENTS": "--seed 1"}, "no model was named"),
+        (["M", "--port", "9"], {}, "health check"),
+        (["M", "--port=9"], {}, "health check"),
+        (["M"], {"RIG_LISTEN_PORT": "x"}, "RIG_LISTEN_PORT"),
+        (["M"], {"RIG_LISTEN_PORT": "70000"}, "RIG_LISTEN_PORT"),
+    ],
+)
+def test_words_that_make_no_sense(
+    asked: list[str], environment: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(RigError, match=complaint):
+        start.serve_arguments(asked, environment)
+
+
+def test_secrets_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hf_x\n")
+    filled = start.with_secrets(
+        {"HF_TOKEN_FILE": str(tmp_path / "token"), "VLLM_API_KEY_FILE": "/dev/null"}
+    )
+    assert filled["HF_TOKEN"] == "hf_x"
+    assert "VLLM_API_KEY" not in filled
+
+
+def test_a_secret_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(RigError, match="HF_TOKEN cannot be read") as caught:
+        start.with_secrets({"HF_TOKEN_FILE": str(tmp_path / "none")})
+    assert "RIG_UID" in str(caught.value)
+
+
+def entry(docker: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", str(docker / "entrypoint.sh"), *words],
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_image_for_another_processor(docker: Path) -> None:
+    done = entry(docker, RIG_IMAGE_ARCH="sparc")
+    assert done.returncode == 3
+    assert "this image is for sparc, this machine is " in done.stderr
+    assert "next:" in done.stderr
+
+
+def test_a_python_that_does_not_run(docker: Path) -> None:
+    done = entry(docker, RIG_IMAGE_ARCH=os.uname().machine)  # there is no /opt/vllm-rig here
+    assert done.returncode == 3
+    assert "own Python does not run" in done.stderr
+
+
+def begun(checkout: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`rig.image.start` as the entry point runs it."""
+    path = {"PYTHONPATH": str(checkout / "scripts"), "PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "rig.image.start", *words],
+        env={**path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_start_with_everything_in_the_way(docker: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        done = begun(docker.parent, "M", RIG_IMAGE_FLAVOUR="cuda", RIG_LISTEN_PORT=port)
+    assert done.returncode == start.UNFIT
+    assert f"port {port} is taken" in done.stderr
+    assert "NVIDIA runtime" in done.stderr or "no cards" in done.stderr
+
+
+def test_no_model_is_wrong_usage(docker: Path) -> None:
+    done = begun(docker.parent)
+    assert done.returncode == start.USAGE
+    assert "no model was named" in done.stderr
+
+
+def test_a_command_of_rig_is_run(docker: Path, tmp_path: Path) -> None:
+    done = begun(docker.parent, "pins", HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "0.33.0" in done.stdout
+
+
+def test_health_asks_the_server_of_this_container(docker: Path, tmp_path: Path) -> None:
+    with socket.socket() as holder:  # bound, not listening: refused
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        done = begun(docker.parent, "health", RIG_LISTEN_PORT=str(port), HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+
+
+def test_help_needs_no_cards(docker: Path, tmp_path: Path) -> None:
+    done = begun(docker.parent, "--help", RIG_IMAGE_FLAVOUR="cuda", HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "usage: serve" in done.stdout
