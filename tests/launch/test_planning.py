@@ -13,6 +13,8 @@ from rig.errors import RigError
 from rig.launch.plan import ServeOptions
 from rig.launch.planning import NoPlanError, plan_options, read, size_of, summary
 from rig.memory.options import PlanOptions
+from rig.memory.plan import plan_memory
+from tests.memory import makers
 
 from .rules.row import plan, rig
 
@@ -29,7 +31,7 @@ OPTIONS = ServeOptions(model="m", python=Path("/e/bin/python"), log_folder=Path(
         ("--gpu-memory-utilization 0.9", {"gpu_memory_utilization": 0.9}),
         ("--gpu-memory-utilization nine", {"gpu_memory_utilization": None}),
         ("--kv-cache-memory-bytes 4G", {"kv_cache_memory": 4 << 30}),
-        ("--kv-cache-dtype fp8 --dtype half", {"kv_cache_dtype": "fp8", "dtype": "half"}),
+        ("--kv-cache-dtype fp8 --dtype half", {"kv_cache_dtype": "fp8", "dtype": "F16"}),
         ("--offload-towers", {"offload_towers": True}),
         ("--no-offload-towers", {"offload_towers": False}),
         (
@@ -100,3 +102,14 @@ def test_the_summary_says_what_streaming_wins_and_costs() -> None:
     assert "2 x 2 ranks, 1 cards idle" in said
     assert "2,000 tokens more of KV cache, 12.3 ms more" in said
     assert "host memory" in "\n".join(summary(streams, rehearse=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_of_a_weight"),
+    [("auto", 2), ("half", 2), ("float16", 2), ("bfloat16", 2), ("float", 4), ("float32", 4)],
+)
+def test_every_type_that_vllm_takes_can_be_planned(name: str, bytes_of_a_weight: int) -> None:
+    options = replace(plan_options(["--dtype", name]), enforce_eager=True)
+    made = plan_memory(makers.llama(), makers.rig(4), None, options)
+    half = plan_memory(makers.llama(), makers.rig(4), None, PlanOptions(enforce_eager=True))
+    assert made.ranks[0].weights * 2 == half.ranks[0].weights * bytes_of_a_weight

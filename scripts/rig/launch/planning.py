@@ -13,6 +13,7 @@ from rig.engine_log.rows import gib
 from rig.errors import RigError
 from rig.launch.arguments import has_option, pieces_of, switch_of, value_of, whole_number_of
 from rig.launch.plan import ServeOptions
+from rig.memory.architecture import DTYPES
 from rig.memory.model import Model
 from rig.memory.options import PlanOptions
 from rig.memory.result import MemoryPlan
@@ -118,7 +119,7 @@ def plan_options(arguments: Sequence[str], rig: Rig | None = None) -> PlanOption
         tensor=whole_number_of(arguments, "--tensor-parallel-size", "-tp"),
         pipeline=whole_number_of(arguments, "--pipeline-parallel-size", "-pp"),
         max_model_len=length,
-        dtype=value_of(arguments, "--dtype"),
+        dtype=DTYPES.get(value_of(arguments, "--dtype") or "auto"),
         kv_cache_dtype=value_of(arguments, "--kv-cache-dtype") or default.kv_cache_dtype,
         gpu_memory_utilization=_share(value_of(arguments, "--gpu-memory-utilization")),
         kv_cache_memory=size_of(value_of(arguments, "--kv-cache-memory-bytes")),

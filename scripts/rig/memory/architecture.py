@@ -62,7 +62,8 @@ class Architecture:
 _TEXT_KEYS = ("text_config", "language_config", "llm_config", "decoder", "text_model_config")
 _VISION_KEYS = ("vision_config", "vit_config", "visual", "vision_encoder_config")
 _AUDIO_KEYS = ("audio_config", "audio_encoder", "sound_config", "speech_config")
-_DTYPES = {"float32": "F32", "float16": "F16", "half": "F16", "bfloat16": "BF16"}
+DTYPES = {"float32": "F32", "float": "F32", "float16": "F16", "half": "F16", "bfloat16": "BF16"}
+"""What configs and vLLM's `--dtype` call a type, as safetensors names it."""
 
 
 def read_architecture(config: Config, source: str = "config.json") -> Architecture:
@@ -128,7 +129,7 @@ def _read(config: Config, text: Config) -> Architecture:
         intermediate=_intermediate(text, hidden),
         vocabulary=need(text, "how many tokens it knows", "vocab_size"),
         tied=_tied(config, text, model_type),
-        dtype=_DTYPES.get(str(dtype).removeprefix("torch."), "BF16"),
+        dtype=DTYPES.get(str(dtype).removeprefix("torch."), "BF16"),
         max_len=need(
             {"max_position_embeddings": 2048, **text},
             "its context length",

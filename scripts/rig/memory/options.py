@@ -16,6 +16,7 @@ class PlanOptions:
     """As the flags of `vllm serve`; None is for the plan to choose.
 
     Args:
+        dtype: as safetensors names it, e.g. BF16; None is vLLM's "auto".
         offload_towers: None streams the towers only where nothing fits otherwise.
         kv_cache_memory: bytes for the KV cache of each rank, whatever else is there.
         max_pixels: of one picture, as given to its processor.
