@@ -7,10 +7,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rig.box.rigs import find_rig
 from rig.errors import RigError
+from rig.launch import options_step
+from rig.launch.plan import ServeOptions
 from rig.options import cache, in_engine
 from rig.options.cache import cached_table, key_of, table_of
 from rig.options.check import UnknownOptionError, check_arguments, nearest_names, spell_out
@@ -155,6 +159,30 @@ def test_beginnings_and_aliases_become_whole_names(
     table: OptionTable, said: str, means: str
 ) -> None:
     assert spell_out(table, said.split()) == tuple(means.split())
+
+
+@pytest.mark.parametrize(
+    "given, refused",
+    [
+        ("--te 2 -pp 2", "--te"),
+        ("-tp 2 --tensor_par=2", "--tensor_par"),
+        ("-tp 2 --tensor_parallel_size 2 -cc.mode 3 --limit-mm-per-prompt.a_b 1 --seed -1", ""),
+        ("--no_enforce_eager --no-enforce-eager", ""),
+    ],
+)
+def test_a_plan_over_boxes_refuses_beginnings_that_it_did_not_see(
+    table: OptionTable, monkeypatch: pytest.MonkeyPatch, given: str, refused: str
+) -> None:
+    monkeypatch.setattr(options_step, "cached_table", lambda _: table)
+    options = ServeOptions(
+        "m", Path("/e/python"), Path("/logs"), extra_arguments=tuple(given.split())
+    )
+    built = SimpleNamespace(provenance=provenance())
+    if not refused:
+        options_step.refuse_beginnings(find_rig("4x3090"), options, built)
+        return
+    with pytest.raises(RigError, match=f"vLLM takes {refused} for --tensor-parallel-size"):
+        options_step.refuse_beginnings(find_rig("4x3090"), options, built)
 
 
 def test_one_of_our_own_options_may_be_meant(table: OptionTable) -> None:

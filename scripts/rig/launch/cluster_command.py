@@ -20,7 +20,7 @@ from rig.launch.dry_run import as_shell_script
 from rig.launch.engine_environment import describe, require_rig_build
 from rig.launch.gate_step import heed_doctor, wait_until_drained
 from rig.launch.logs import Follower, forget_old_logs
-from rig.launch.options_step import check_options
+from rig.launch.options_step import check_options, refuse_beginnings
 from rig.launch.ports import find_free_port, reserve_port
 from rig.launch.proof import proof
 from rig.launch.ranks import Rank
@@ -99,6 +99,7 @@ def _check(head: Head, installation: object, tell: Callable[[str], None]) -> Non
         arguments = (*head.rig.defaults.arguments, *options.extra_arguments)
         try:
             check_options(options.python, options.model, arguments, installation, tell, ask=True)
+            refuse_beginnings(head.rig, options, installation)
         except RigError as error:
             raise Refused(error, USAGE) from error
     if options.rehearse:

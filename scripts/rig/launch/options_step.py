@@ -58,6 +58,24 @@ def spelled_out(rig: Rig, options: ServeOptions, installation: object) -> tuple[
     )
 
 
+def refuse_beginnings(rig: Rig, options: ServeOptions, installation: object) -> None:
+    """Refuse a beginning of an option's name where the plan was made before vLLM's were known.
+
+    Raises:
+        RigError: vLLM would take a word for an option that the plan did not see.
+    """
+    whole_rig, whole = spelled_out(rig, options, installation)
+    given = (*rig.defaults.arguments, *options.extra_arguments)
+    spelled = (*whole_rig.defaults.arguments, *whole.extra_arguments)
+    for word, meant in zip(given, spelled, strict=True):
+        name, whole_name = (w.partition("=")[0].partition(".")[0] for w in (word, meant))
+        if name.startswith("--") and name.replace("_", "-") != whole_name:
+            raise RigError(
+                f"vLLM takes {name} for {whole_name}, but the plan over the boxes did not see it",
+                next_step=f"write {whole_name}",
+            )
+
+
 def installed(python: Path) -> object:
     """The rig build that an interpreter has installed, or None."""
     from rig.wheel.installed import check_installation
