@@ -6,7 +6,8 @@ Runs while an image is built, with the engine's own Python; standard library onl
                                          and what it changed is copied into two folders:
         CHANGED/release/...              what is the release's (compiled code, unpatched files):
                                          empty where the base image holds the same bytes
-        CHANGED/series/...               what the patches made, and the list of what is gone
+        CHANGED/series/...               what the patches made, and the list of what is gone, beside
+                                         what is there already (the pins)
         CHANGED/{release,series}.sha256  what the image's builder keys its cache by
     lay_wheel.py finish                  in the image, after both were copied into it: removes
                                          what is gone, compiles, and looks whether Ray is whole
@@ -17,6 +18,7 @@ What an installation owns is what its RECORD lists, byte code aside.
 from __future__ import annotations
 
 import compileall
+import glob
 import hashlib
 import importlib.metadata
 import json
@@ -36,8 +38,9 @@ def fail(what: str, next_step: str) -> None:
 
 
 def installed() -> importlib.metadata.Distribution | None:
-    """The installed vLLM; None if there is none."""
-    return next(iter(importlib.metadata.distributions(name=DISTRIBUTION)), None)
+    """The installed vLLM; None if there is none. What an uninstallation left behind is none."""
+    found = importlib.metadata.distributions(name=DISTRIBUTION)
+    return next((d for d in found if d.read_text("METADATA")), None)
 
 
 def files_of(distribution: importlib.metadata.Distribution | None) -> dict[Path, str]:
@@ -101,7 +104,7 @@ def split(wheels: Path, changed: Path) -> None:
     patched = {*json.loads((packages / PROVENANCE).read_text())["files"], PROVENANCE}
     release, series, gone = sort_changes(before, after, patched, packages)
     for part, paths in (("release", release), ("series", series)):
-        (changed / part).mkdir(parents=True)
+        (changed / part).mkdir(parents=True, exist_ok=True)
         for path in paths:
             target = changed / part / path.relative_to("/")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +112,8 @@ def split(wheels: Path, changed: Path) -> None:
     notes = changed / "series" / NOTES.relative_to("/")
     notes.parent.mkdir(parents=True, exist_ok=True)
     sources = [str(p) for p in series if p.suffix == ".py"]
-    notes.write_text(json.dumps({"gone": [str(p) for p in gone], "compile": sources}, indent=1))
+    left = {"packages": str(packages), "gone": [str(p) for p in gone], "compile": sources}
+    notes.write_text(json.dumps(left, indent=1))
     for part in ("release", "series"):
         (changed / f"{part}.sha256").write_text(digest_of(changed / part) + "\n")
     size = {n: sum(p.stat().st_size for p in ps) for n, ps in (("r", release), ("s", series))}
@@ -129,16 +133,29 @@ def digest_of(folder: Path) -> str:
 def finish() -> None:
     """Remove what is gone, compile what is new, and see that Ray has what it needs."""
     notes = json.loads(NOTES.read_text())
-    for name in notes["gone"]:
-        path = Path(name)
-        path.unlink(missing_ok=True)
-        if path.parent.name.endswith(".dist-info") and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+    remove([Path(name) for name in notes["gone"]], Path(notes["packages"]))
     for name in notes["compile"]:
         compileall.compile_file(name, quiet=1)
     missing = missing_of("ray")
     if missing:
         fail(f"Ray lacks {', '.join(missing)}", "add it to docker/ray.txt, with its digests")
+
+
+def remove(gone: list[Path], packages: Path) -> None:
+    """Remove files, their byte code, and below `packages` each folder that is empty then.
+
+    To Python an empty `.dist-info` is a second installation, of no version, and may be the one
+    that it finds; any other empty folder can be imported.
+    """
+    for path in gone:
+        path.unlink(missing_ok=True)
+        if path.suffix == ".py":
+            for code in (path.parent / "__pycache__").glob(f"{glob.escape(path.stem)}.*.pyc"):
+                code.unlink()
+    for path in gone:
+        for folder in (path.parent / "__pycache__", *path.parents):
+            if packages in folder.parents and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def missing_of(name: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ case "$1" in
     version) echo 28.2.2 ;;
     image) echo '[{{"RepoDigests": ["vllm/vllm-openai@{DIGEST}"], "Architecture": "amd64",
                    "Size": 12345}}]' ;;
-    build) [ -z "$DOCKER_FAILS" ] || {{ echo "step 3 failed" >&2; exit 17; }} ;;
+    build) [ -z "$DOCKER_FAILS" ] || {{ echo "step 3 failed" >&2; exit 17; }}
+           for folder; do :; done
+           sleep "$DOCKER_S"; ls "$folder/Dockerfile" >/dev/null && echo built >>"$DOCKER_LOG" ;;
 esac
 """
 
@@ -38,6 +41,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     monkeypatch.setenv("DOCKER_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("DOCKER_FAILS", "")
+    monkeypatch.setenv("DOCKER_S", "0")
     return tmp_path / "log"
 
 
@@ -98,6 +102,19 @@ def test_a_build_that_fails(
         build(made)
 
 
+def test_two_at_once_build_one_after_the_other(
+    made: tuple[Layout, Pin, Path], asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(made)  # the digest is recorded
+    asked.unlink()
+    monkeypatch.setenv("DOCKER_S", "1")
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(build, made) for _ in range(2)]
+        assert [one.result(30) for one in both] == [12345, 12345]
+    kinds = [line.split()[0] for line in asked.read_text().splitlines()]
+    assert [kind for kind in kinds if kind != "image"] == ["build", "built"] * 2
+
+
 def test_a_wheel_of_another_release_is_refused_before_anything_is_fetched(
     made: tuple[Layout, Pin, Path], asked: Path, checkout: Layout
 ) -> None:
@@ -106,6 +123,18 @@ def test_a_wheel_of_another_release_is_refused_before_anything_is_fetched(
     with pytest.raises(RigError, match=r"image is to be 0\.33\.0"):
         build_image(layout, other, Flavour.CUDA, Arch.X86_64, wheel, Tool.DOCKER, ImageWishes())
     assert not asked.exists()
+
+
+def test_a_wheel_for_another_processor_is_refused_before_anything_is_fetched(
+    made: tuple[Layout, Pin, Path], asked: Path
+) -> None:
+    layout, pin, wheel = made
+    wheel = wheel.rename(wheel.with_name("vllm-1.2.3+rig.1-cp38-abi3-manylinux_2_28_x86_64.whl"))
+    arguments = (layout, pin, Flavour.CUDA)
+    with pytest.raises(RigError, match="another processor, the image is to be for aarch64"):
+        build_image(*arguments, Arch.AARCH64, wheel, Tool.DOCKER, ImageWishes())
+    assert not asked.exists()
+    build_image(*arguments, Arch.X86_64, wheel, Tool.DOCKER, ImageWishes())
 
 
 def test_what_is_known_without_asking(made: tuple[Layout, Pin, Path]) -> None:

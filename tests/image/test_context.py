@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rig.errors import RigError
-from rig.image.context import dockerfile, needs_of, plan_context, write_context
+from rig.image.context import Context, dockerfile, needs_of, plan_context, write_context
 from rig.layout import Layout
 from rig.pins import Flavour, find_pin
 
@@ -84,6 +84,19 @@ def test_an_old_folder_is_replaced(checkout: Layout, wheel: Path, tmp_path: Path
     (tmp_path / "context" / "old").write_text("")
     folder = written(checkout, Flavour.CUDA, wheel, tmp_path / "context")
     assert not (folder / "old").exists()
+
+
+def test_what_could_not_be_written_whole_is_not_left(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("x")
+    (tmp_path / "context").mkdir()
+    (tmp_path / "context" / "old").write_text("")
+    copies = {"a": tmp_path / "there", "b": tmp_path / "none"}
+    with pytest.raises(
+        RigError, match="cannot make the folder that the image is built in: No such"
+    ):
+        write_context(Context(copies, {}), tmp_path / "context")
+    assert {p.name for p in tmp_path.iterdir()} == {"there", "context"}
+    assert (tmp_path / "context" / "old").is_file()
 
 
 def test_what_the_cpu_engine_needs_is_what_its_wheel_asks_for(tmp_path: Path) -> None:

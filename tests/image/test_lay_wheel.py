@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from rig.wheel.installed import check_installation
 
 from ..wheel.wheel_fabric import CHANGES, COMMA_PATH, Fabric
 
@@ -136,14 +139,59 @@ def test_the_end_removes_what_is_gone_and_compiles(
     (old / "METADATA").write_text("")
     (tmp_path / "new.py").write_text("x = 1\n")
     note = tmp_path / "laid.json"
-    note.write_text(
-        json.dumps({"gone": [str(old / "METADATA")], "compile": [str(tmp_path / "new.py")]})
-    )
+    gone = [str(old / "METADATA")]
+    left = {"packages": str(tmp_path), "gone": gone, "compile": [str(tmp_path / "new.py")]}
+    note.write_text(json.dumps(left))
     monkeypatch.setattr(lay_wheel, "NOTES", note)
     monkeypatch.setattr(lay_wheel, "missing_of", lambda name: [])
     lay_wheel.finish()
     assert not old.exists()
     assert list((tmp_path / "__pycache__").glob("new.*.pyc"))
+
+
+@pytest.mark.parametrize("changes", [CHANGES, {"vllm/platforms/cpu.py": b"x = 1\n"}])
+def test_what_was_laid_on_the_release_is_the_wheel(
+    fabric: Fabric, python: Path, docker: Path, tmp_path: Path, changes: dict[str, bytes | None]
+) -> None:
+    """As the Dockerfiles do it: split in a copy that is thrown away, laid on the original."""
+    install(python, release_of(fabric))
+    venv, base = python.parent.parent, tmp_path / "base"
+    shutil.copytree(venv, base, symlinks=True)
+    wheel = fabric.build(fabric.series(changes)).path
+    changed = tmp_path / "changed"
+    assert split(python, docker, wheel, changed).returncode == 0
+    shutil.rmtree(venv)
+    base.rename(venv)
+    for part in (changed / p / tmp_path.relative_to("/") for p in ("release", "series")):
+        if part.is_dir():
+            shutil.copytree(part, tmp_path, dirs_exist_ok=True)
+    code = f"import sys; sys.path.insert(0, {str(docker)!r}); import lay_wheel; "
+    code += f"lay_wheel.NOTES = lay_wheel.Path({str(changed / 'series/opt/vllm-rig/laid.json')!r});"
+    code += "lay_wheel.missing_of = lambda name: []; lay_wheel.finish()"
+    subprocess.run([python, "-c", code], check=True)
+    assert check_installation(python, full=True).version == "1.2.3+rig.1"
+    (packages,) = venv.glob("lib/python*/site-packages")
+    assert [p.name for p in packages.glob("vllm*.dist-info")] == ["vllm-1.2.3+rig.1.dist-info"]
+    if "vllm/old.py" in changes:
+        assert not list(packages.glob("vllm/**/old.*"))
+
+
+def test_folders_that_are_empty_at_the_end_go_and_no_others(
+    lay_wheel: ModuleType, tmp_path: Path
+) -> None:
+    packages, scripts = tmp_path / "packages", tmp_path / "bin"
+    gone = [packages / "vllm/a/b/old.py", packages / "vllm/tool.py", scripts / "old"]
+    kept = packages / "vllm/tool.py.txt"
+    for path in (*gone, kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    code = packages / "vllm/a/b/__pycache__/old.cpython-312.pyc"
+    code.parent.mkdir()
+    code.touch()
+    lay_wheel.remove(gone, packages)
+    assert [p for p in packages.rglob("*") if p.is_file()] == [kept]
+    assert not (packages / "vllm/a").exists()
+    assert scripts.is_dir()  # it is the system's
 
 
 def make_wheel(path: Path, name: str, version: str, *requires: str) -> None:

@@ -41,7 +41,7 @@ def test_docker() -> None:
 def test_the_health_check_needs_docker_s_format(tool: Tool) -> None:
     assert build_command(replace(PLAN, tool=tool)) == [
         *(tool, "build", "--platform", "linux/amd64"),
-        *("--format", "docker", "--layers", "--pull=false"),
+        *("--format", "docker", "--layers", "--force-rm", "--pull=false"),
         *SHARED,
         *("--tag", PLAN.tag, "/c"),
     ]

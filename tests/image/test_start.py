@@ -175,17 +175,23 @@ def test_words_that_make_no_sense(
 
 def test_secrets_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("hf_x\n")
-    filled = start.with_secrets(
+    filled, found = start.with_secrets(
         {"HF_TOKEN_FILE": str(tmp_path / "token"), "VLLM_API_KEY_FILE": "/dev/null"}
     )
+    assert found == []
     assert filled["HF_TOKEN"] == "hf_x"
     assert "VLLM_API_KEY" not in filled
 
 
-def test_a_secret_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(RigError, match="HF_TOKEN cannot be read") as caught:
-        start.with_secrets({"HF_TOKEN_FILE": str(tmp_path / "none")})
-    assert "RIG_UID" in str(caught.value)
+def test_secrets_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xff")
+    filled, found = start.with_secrets(
+        {"HF_TOKEN_FILE": str(tmp_path / "none"), "VLLM_API_KEY_FILE": str(tmp_path / "key")}
+    )
+    assert not set(start.SECRETS) & filled.keys()
+    token, key = map(str, found)
+    assert "HF_TOKEN cannot be read" in token and "RIG_UID" in token
+    assert "VLLM_API_KEY cannot be read" in key and "not text" in key
 
 
 def entry(docker: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -229,8 +235,15 @@ def test_a_start_with_everything_in_the_way(docker: Path) -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = str(holder.getsockname()[1])
-        done = begun(docker.parent, "M", RIG_IMAGE_FLAVOUR="cuda", RIG_LISTEN_PORT=port)
+        done = begun(
+            docker.parent,
+            "M",
+            RIG_IMAGE_FLAVOUR="cuda",
+            RIG_LISTEN_PORT=port,
+            HF_TOKEN_FILE="/none",
+        )
     assert done.returncode == start.UNFIT
+    assert "the secret HF_TOKEN cannot be read" in done.stderr
     assert f"port {port} is taken" in done.stderr
     assert "NVIDIA runtime" in done.stderr or "no cards" in done.stderr
 
@@ -239,6 +252,9 @@ def test_no_model_is_wrong_usage(docker: Path) -> None:
     done = begun(docker.parent)
     assert done.returncode == start.USAGE
     assert "no model was named" in done.stderr
+    done = begun(docker.parent, HF_TOKEN_FILE="/none")
+    assert done.returncode == start.USAGE
+    assert "no model was named" in done.stderr and "HF_TOKEN" in done.stderr
 
 
 def test_a_command_of_rig_is_run(docker: Path, tmp_path: Path) -> None:

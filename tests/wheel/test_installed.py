@@ -141,6 +141,14 @@ def test_two_installations_in_one_environment(engine: Engine) -> None:
     assert "1.2.4" in text
 
 
+def test_what_is_left_of_another_installation(engine: Engine) -> None:
+    left = engine.site / "vllm-1.2.3.dist-info"
+    (left / "licenses").mkdir(parents=True)
+    assert str(left) in engine.refused("left of another installation", full=True)
+    left.rename(engine.site / "vllm-9.dist-info")
+    engine.refused("left of another installation")
+
+
 def test_another_copy_would_be_imported(engine: Engine, tmp_path: Path) -> None:
     copy = tmp_path / "edited"
     shutil.copytree(engine.site / "vllm", copy / "vllm")

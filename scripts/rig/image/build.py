@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from rig.image.plan import ImagePlan, build_command, labels_of, tag_of
 from rig.image.tools import Tool, ask, inspect_command, read_inspection
 from rig.layout import Layout
 from rig.pins import Arch, Flavour, Pin
+from rig.rehearsal.locks import locked
 from rig.wheel.inspect import describe
 
 
@@ -67,7 +68,7 @@ def plan_image(
     """The image to be built from a wheel.
 
     Raises:
-        RigError: the wheel is damaged, or is of another release or flavour.
+        RigError: the wheel is damaged, or is of another release, flavour or processor.
     """
     provenance = describe(wheel)
     if (provenance.release, provenance.flavour) != (pin.version, flavour):
@@ -76,6 +77,12 @@ def plan_image(
             f"the image is to be {pin.version} for {flavour}",
             where=wheel,
             next_step="name the release and --flavor of the wheel, or leave --wheel out",
+        )
+    if not wheel.stem.endswith((arch, "-any")):
+        raise RigError(
+            f"the wheel is for another processor, the image is to be for {arch}",
+            where=wheel,
+            next_step="name the processor of the wheel with --arch, or leave --wheel out",
         )
     return ImagePlan(
         tool=tool,
@@ -116,18 +123,22 @@ def build_image(
     if base.recorded:
         console.print(f"recorded in patches/pins/{pin.version}.toml: {base.name} is {base.digest}")
     plan = plan_image(layout, pin, flavour, arch, wheel, tool, base, wishes)
-    plan.context.parent.mkdir(parents=True, exist_ok=True)
-    write_context(plan_context(layout, pin, flavour, wheel), plan.context)
-    started = time.monotonic()
-    run_shown(build_command(plan))
-    seconds = time.monotonic() - started
+    with locked(plan.context.with_name(f"{plan.context.name}.lock"), "building this image") as lock:
+        write_context(plan_context(layout, pin, flavour, wheel), plan.context)
+        started = time.monotonic()
+        # The tool holds the lock too: if this process is killed, it still reads the folder.
+        run_shown(build_command(plan), pass_fds=(lock,))
+        seconds = time.monotonic() - started
     answered = ask(inspect_command(tool, plan.tag))
     found = read_inspection(tool, answered.out, "") if answered.status == 0 else None
     return BuiltImage(plan.tag, base, seconds, found.bytes if found else None)
 
 
-def run_shown(command: Sequence[str]) -> None:
+def run_shown(command: Sequence[str], pass_fds: Collection[int] = ()) -> None:
     """Run a command whose output people want to see.
+
+    Args:
+        pass_fds: file descriptors that it keeps open.
 
     Raises:
         RigError: it cannot be started, or fails.
@@ -137,7 +148,19 @@ def run_shown(command: Sequence[str]) -> None:
     if command[0] == Tool.DOCKER:
         environment.setdefault("DOCKER_BUILDKIT", "1")  # the secret needs it
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, env=environment, check=False)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=pass_fds,
+            check=False,
+        )
+    except KeyboardInterrupt:
+        console.print(
+            f"interrupted: the same command goes on after the steps that were done{_left(command)}",
+            markup=False,
+        )
+        raise
     except OSError as error:
         raise RigError(f"cannot run {command[0]}: {first_line_of_os_error(error)}") from error
     if done.returncode != 0:
@@ -145,3 +168,10 @@ def run_shown(command: Sequence[str]) -> None:
             f"{command[0]} {command[1]} failed with status {done.returncode}",
             next_step="it says why, above; docs/images.md has the usual causes",
         )
+
+
+def _left(command: Sequence[str]) -> str:
+    """What an interrupted command leaves behind, for a person to remove."""
+    if command[:2] != [Tool.BUILDAH, "build"]:
+        return ""
+    return "; `buildah containers` lists what buildah left, `buildah rm ID` removes one"

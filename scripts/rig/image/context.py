@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from rig.errors import RigError
+from rig.errors import RigError, first_line_of_os_error
 from rig.image.tools_subset import subset
 from rig.layout import Layout
 from rig.pins import Flavour, Pin
@@ -102,9 +102,27 @@ def needs_of(wheel: Path) -> list[str]:
 
 
 def write_context(context: Context, folder: Path) -> None:
-    """Make the folder anew. Modes and times are the same whatever the umask and the hour."""
+    """Make the folder anew. Modes and times are the same whatever the umask and the hour.
+
+    Raises:
+        RigError: it cannot be written; the one that was there stays.
+    """
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
+    try:
+        _fill(context, part)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)  # a full disk is not kept full
+        raise RigError(
+            "cannot make the folder that the image is built in: " + first_line_of_os_error(error),
+            where=folder,
+            next_step="it takes the wheel's size and 5 MB; free that much, or make it writable",
+        ) from error
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+
+
+def _fill(context: Context, part: Path) -> None:
     for place, source in context.copies.items():
         target = part / place
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -119,5 +137,3 @@ def write_context(context: Context, folder: Path) -> None:
         if path.is_dir():
             path.chmod(0o755)
         os.utime(path, (0, 0))
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)

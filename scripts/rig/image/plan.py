@@ -67,8 +67,9 @@ def build_command(plan: ImagePlan) -> list[str]:
     """The whole command. Podman and buildah keep a HEALTHCHECK in docker's format only."""
     command: list[str] = [plan.tool, "build", "--platform", f"linux/{PLATFORM[plan.arch]}"]
     if plan.tool is not Tool.DOCKER:
-        # The base image is here already; `false` fetches only what is missing.
-        command += ["--format", "docker", "--layers", "--pull=false"]
+        # The base image is here already; `false` fetches only what is missing. Without --force-rm
+        # a build that fails leaves its container, and the disk that it takes.
+        command += ["--format", "docker", "--layers", "--force-rm", "--pull=false"]
     command += ["--build-arg", f"BASE={plan.base.reference}"]
     command += ["--build-arg", f"RIG_ARCH={plan.arch}"]
     for name, value in plan.labels.items():

@@ -23,15 +23,13 @@ SECRETS = ("HF_TOKEN", "VLLM_API_KEY")
 USAGE, UNFIT = 2, 3
 
 
-def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the secrets read from the files that `<NAME>_FILE` names.
+def with_secrets(environment: Mapping[str, str]) -> tuple[dict[str, str], list[RigError]]:
+    """The environment with the secrets read from the files that `<NAME>_FILE` names, and what is
+    wrong with those that cannot be read.
 
     An empty file is no secret: a compose file must name one even where none is wanted.
-
-    Raises:
-        RigError: a file cannot be read, or is no text.
     """
-    filled = dict(environment)
+    filled, found = dict(environment), []
     for name in SECRETS:
         path = environment.get(f"{name}_FILE")
         if not path:
@@ -40,15 +38,20 @@ def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
             secret = Path(path).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             said = first_line_of_os_error(error) if isinstance(error, OSError) else "not text"
-            raise RigError(
-                f"the secret {name} cannot be read by user {os.getuid()}: {said}",
-                where=path,
-                next_step="give the file on the host to the user that the container runs as "
-                f"(RIG_UID), mode 0400, or unset {name}_FILE",
-            ) from error
+            found.append(_unreadable(name, path, said))
+            continue
         if secret:
             filled[name] = secret
-    return filled
+    return filled, found
+
+
+def _unreadable(name: str, path: str, said: str) -> RigError:
+    return RigError(
+        f"the secret {name} cannot be read by user {os.getuid()}: {said}",
+        where=path,
+        next_step="give the file on the host to the user that the container runs as "
+        f"(RIG_UID), mode 0400, or unset {name}_FILE",
+    )
 
 
 def port_of(environment: Mapping[str, str]) -> int:
@@ -112,19 +115,21 @@ def host_of(words: Sequence[str]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Become what was asked for; the exit status is returned only if that is refused."""
+    environment, found = with_secrets(os.environ)
     try:
-        environment = with_secrets(os.environ)
         words = _command(list(argv), environment)
     except RigError as error:
-        print(error, file=sys.stderr)
-        return USAGE
-    if words[0] == "serve" and not {"--dry-run", "-h", "--help"} & set(words):
-        facts = read_facts(environment, host_of(words), port_of(environment))
-        found = problems(facts)
-        for problem in found:
+        for problem in (*found, error):
             print(problem, file=sys.stderr)
-        if found:
-            return UNFIT
+        return USAGE
+    serves = words[0] == "serve" and not {"--dry-run", "-h", "--help"} & set(words)
+    if serves:
+        found += problems(read_facts(environment, host_of(words), port_of(environment)))
+    for problem in found:
+        print(problem, file=sys.stderr)
+    if found:
+        return UNFIT
+    if serves:
         for name in CACHE_VARIABLES:
             if environment.get(name):
                 Path(environment[name]).mkdir(parents=True, exist_ok=True)

@@ -31,13 +31,22 @@ def digest(path):
     except OSError:
         return None
 
+def version_of(dist):
+    try:
+        return dist.version
+    except (OSError, KeyError):  # newer Pythons raise where older ones give None
+        return None
+
 name, provenance_path, full = sys.argv[1], sys.argv[2], sys.argv[3] == "full"
 # One folder can stand on sys.path twice (lib and lib64): it is one installation.
-found = {}
+found, remnants = {}, []
 for dist in importlib.metadata.distributions(name=name):
-    base = os.path.realpath(str(dist.locate_file("")))
-    found.setdefault((base, dist.version), dist)
-report = {"versions": [v for _, v in found], "folder": None, "package": None,
+    base, version = os.path.realpath(str(dist.locate_file(""))), version_of(dist)
+    if version is None:
+        remnants.append(str(getattr(dist, "_path", base)))
+    else:
+        found.setdefault((base, version), dist)
+report = {"versions": [v for _, v in found], "remnants": remnants, "folder": None, "package": None,
           "provenance": None, "digests": {}, "record": {}}
 if found:
     (base, _), dist = next(iter(found.items()))
@@ -70,6 +79,7 @@ class _Report(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     versions: tuple[str, ...]
+    remnants: tuple[str, ...]
     folder: Path | None
     package: Path | None
     provenance: str | None
@@ -144,6 +154,13 @@ def _ask(python: Path, full: bool) -> _Report:
 def judge(python: Path, report: _Report, *, full: bool) -> InstalledEngine:
     """Decide about what the script saw; pure."""
     again = f"{python} -m pip install --force-reinstall --no-deps dist/<the wheel>"
+    if report.remnants:
+        raise RigError(
+            "what is left of another installation of vLLM lies there, and says no version: Python "
+            "may find it in place of the installed one",
+            where=", ".join(report.remnants),
+            next_step="remove that folder, then look again",
+        )
     if report.folder is None or not report.versions:
         raise RigError(
             "vLLM is not installed",
