@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-import shlex
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,12 +16,12 @@ from rig.launch.cluster_line import HEAD_HELP, JOIN_HELP
 from rig.launch.command_line import HELP
 
 from .pages import ROOT, Code, code_of, name_of
+from .shell import commands_in, shell_lines
 
 # typer brings its own click, and shows this class of it alone.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 assert USAGE_ERROR.__name__ == "UsageError"
-_STARTERS = ("make", "./rig", "rig")
-_JOINTS = ("&&", "||", "|", ";", "then", "CMD", "sudo")
+_STARTERS = ("make", "./rig", "rig", "vllm")
 _HELPS = {"serve": HELP, "ray-head": HEAD_HELP + HELP, "ray-join": JOIN_HELP}
 _PLACEHOLDERS = {"N": "1", "NNNN": "0101", "SECONDS": "1"}
 
@@ -50,47 +49,17 @@ def commands_of(path: Path) -> list[Command]:
     ]
 
 
+def is_ours(words: tuple[str, ...]) -> bool:
+    """Whether a command is a program of this repository, or the engine's own."""
+    return words[0] in _STARTERS or words[0].startswith("scripts/")
+
+
 def _lines(code: Code) -> list[str]:
-    """Logical lines: a line that goes on (backslash, pipe, or options alone) is joined."""
-    if code.inline:
-        return [" ".join(code.text.split())]
-    text = re.sub(r"\\\n\s*|(?<=\|)\n\s*", " ", code.text)
-    text = re.sub(r"\n\s+(?=\[)", " ", text)
-    return text.splitlines()
+    return [" ".join(code.text.split())] if code.inline else shell_lines(code.text)
 
 
 def _ours(line: str) -> list[tuple[str, ...]]:
-    """The commands of ours in a line; a line of another program gives none."""
-    found: list[list[str]] = []
-    current: list[str] | None = None  # None: at the start of a command
-    for word in _split(line.removeprefix("$ ")):
-        if word.startswith((">", "<")):
-            break
-        if word in _JOINTS:
-            current = None
-        elif current is not None:
-            current.append(word)
-        elif not re.fullmatch(r"[A-Z][A-Z0-9_]*=\S*", word):  # a variable for the command
-            current = [word]
-            if word in _STARTERS or word.startswith("scripts/"):
-                found.append(current)
-    return [tuple(words) for words in found if words != ["rig"]]
-
-
-def _split(line: str) -> list[str]:
-    try:
-        words = shlex.split(line, comments=True)
-    except ValueError:  # an apostrophe in a synopsis
-        words = line.split(" #")[0].split()
-    split: list[str] = []
-    for word in words:
-        split += [word[:-1], ";"] if word.endswith(";") else [word]
-    kept: list[str] = []
-    for word in (part.strip("[]") for part in split):
-        after_option = bool(kept) and kept[-1].startswith("--")  # `--why '...'`: a value
-        if word and (word != "..." or after_option):
-            kept.append(word)
-    return kept
+    return [w for w in commands_in(line) if is_ours(w) and w != ("rig",)]
 
 
 @cache
@@ -120,6 +89,8 @@ def what_is_wrong(command: Command) -> tuple[str, list[str]]:
     first, *rest = command.words
     if first == "make":
         return _wrong_make(rest), []
+    if first == "vllm":
+        return _wrong_vllm(rest)
     if first.startswith("scripts/"):
         if not list(ROOT.glob(first)):
             return f"there is no {first}", []
@@ -151,6 +122,11 @@ def _wrong_script(script: str, words: list[str]) -> str:
 def _sources(script: str) -> list[Path]:
     folder = ROOT / script.replace("-", "_")
     return [path for path in (ROOT / script, *folder.glob("*.py")) if path.is_file()]
+
+
+def _wrong_vllm(words: list[str]) -> tuple[str, list[str]]:
+    """The engine's own line: all of its options are for vLLM's parser."""
+    return "", [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
 
 
 def _wrong_serve(command: str, words: list[str]) -> tuple[str, list[str]]:

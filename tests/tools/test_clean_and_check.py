@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from rig.check_patches import check_patches
-from rig.clean import clean
+from rig.clean import clean, locks_to_hold
 from rig.errors import RigError
-from rig.pins import find_pin
+from rig.image.build import context_folder
+from rig.layout import Layout
+from rig.pins import Flavour, find_pin, read_pins
 from rig.rebase.state import RebaseState, tree_of, write_state
+from rig.rehearsal.environment import environment_folder
 from rig.revision import read_revision
 from rig.series.apply import apply, locked
 from rig.series.scratch import scratch_folder
 from tests.series.releases import PRIMARY, message
 from tests.series.workshop import Workshop
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_clean_leaves_what_a_person_made(workshop: Workshop) -> None:
@@ -141,3 +148,72 @@ def test_a_missing_revision_is_told(workshop: Workshop, tmp_path: Path) -> None:
     workshop.layout.revision.unlink()
     with pytest.raises(RigError, match="patches/revision"):
         read_revision(workshop.layout)
+
+
+def _purposes() -> set[str]:
+    """What the tools' own source gives to `scratch_folder`, a pin's version as `{...}`."""
+    source = "".join(p.read_text() for p in (ROOT / "scripts" / "rig").rglob("*.py"))
+    return set(re.findall(r'scratch_folder\(\w+, f?"([^"]+)"\)', source))
+
+
+def test_clean_holds_the_lock_of_a_command_that_may_begin_at_any_moment(workshop: Workshop) -> None:
+    """A lock that is not there yet could be made, and its folder filled, during the removal."""
+    build, pins = workshop.layout.build, read_pins(workshop.layout)
+    wanted = {build / "docs-env.lock", build / "rehearsal.lock"}
+    for purpose in _purposes():
+        names = [re.sub(r"\{.+\}", pin.version, purpose) for pin in pins]
+        wanted |= {build / f".{name}.lock" for name in names}
+    for pin in pins:
+        folder = environment_folder(workshop.layout, pin)
+        wanted |= {folder.with_name(f"{folder.name}.lock"), build / f".source-{pin.version}.lock"}
+        for context in (context_folder(workshop.layout, pin, flavour) for flavour in Flavour):
+            wanted.add(context.with_name(f"{context.name}.lock"))
+    assert len(wanted) > 12
+    assert not any(path.exists() for path in wanted)
+    assert wanted - set(locks_to_hold(workshop.layout)) == set()
+
+
+def test_clean_takes_nothing_from_the_first_build_of_the_site(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins while clean removes: nothing of it was there when clean looked for locks."""
+    build = workshop.layout.build
+    (build / "old").mkdir(parents=True)
+    seen = []
+
+    def remove(path: Path) -> None:
+        with pytest.raises(Timeout):
+            FileLock(build / "docs-env.lock", timeout=0).acquire()
+        seen.append(path)
+
+    monkeypatch.setattr("rig.clean.shutil.rmtree", remove)
+    clean(workshop.layout)
+    assert build / "old" in seen
+
+
+def test_clean_takes_nothing_from_a_build_of_an_image(workshop: Workshop) -> None:
+    context = workshop.layout.build / "image" / f"{PRIMARY}-cpu"
+    context.mkdir(parents=True)
+    with (
+        FileLock(context.with_name(f"{context.name}.lock")),
+        pytest.raises(RigError, match="another command works there"),
+    ):
+        clean(workshop.layout)
+    assert context.is_dir()
+
+
+def test_clean_leaves_what_comes_while_it_takes_its_locks(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command of a later day, with a lock that nobody has told clean of."""
+    new = workshop.layout.build / "new"
+    (workshop.layout.build / "old").mkdir(parents=True)
+
+    def locks(layout: Layout) -> list[Path]:
+        new.mkdir()
+        return locks_to_hold(layout)
+
+    monkeypatch.setattr("rig.clean.locks_to_hold", locks)
+    clean(workshop.layout)
+    assert new.is_dir()
+    assert not (workshop.layout.build / "old").exists()

@@ -10,19 +10,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-
-from filelock import FileLock
 
 from rig.console import console
 from rig.errors import RigError
 from rig.layout import Layout
+from rig.series.scratch import discard
+from rig.waiting import hold
 
 _STAMP = "rig-requirements.sha256"
 
 
 def build_site(layout: Layout, config: Path | None = None, site: Path | None = None) -> Path:
     """Build the site; a link or an anchor that leads nowhere is an error.
+
+    It is built beside its place and moved there when it is whole: a build that fails or is killed
+    leaves the site before it.
 
     Args:
         layout: whose build/docs-env/ is used, and made if it is not there.
@@ -34,12 +38,23 @@ def build_site(layout: Layout, config: Path | None = None, site: Path | None = N
     """
     layout.build.mkdir(exist_ok=True)
     site = site or layout.build / "site"
-    with FileLock(layout.build / "docs-env.lock"):
+    with hold(layout.build / "docs-env.lock", "waiting for another run that builds a site"):
         python = _environment(layout)
-        # Not --quiet: mkdocs then counts no warnings, and --strict finds nothing.
-        command = [str(python), "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
-        command += ["--config-file", str(config or layout.root / "mkdocs.yml")]
-        _run(command, layout, "the pages do not hold together")
+        for left in site.parent.glob(f".{site.name}-*"):  # by a killed build
+            discard(left)
+        # A name of its own: the mkdocs of a killed build may still write into the one before.
+        aside = Path(tempfile.mkdtemp(prefix=f".{site.name}-", dir=site.parent))
+        try:
+            # Not --quiet: mkdocs then counts no warnings, and --strict finds nothing.
+            command = [str(python), "-m", "mkdocs", "build", "--strict"]
+            command += ["--site-dir", str(aside / "new")]
+            command += ["--config-file", str(config or layout.root / "mkdocs.yml")]
+            _run(command, layout, "the pages do not hold together")
+            if site.exists():
+                site.rename(aside / "old")
+            (aside / "new").rename(site)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
     return site
 
 
