@@ -11,7 +11,7 @@ from rig.errors import RigError
 from rig.launch.supervise_health import HealthWatch, real_request
 from rig.launch.supervise_notify import notify, watchdog_interval_s
 
-# Exit codes of `serve`, `ray-head` and `ray-join` (docs/supervision.md).
+# Exit codes of `serve`, `ray-head` and `ray-join` (docs/launch.md).
 STOPPED = 0
 FAILED = 1  # it did not start, or did not stop as it should
 USAGE = 2
