@@ -14,7 +14,14 @@ import pytest
 from rig.errors import RigError
 from rig.image import start
 from rig.image.start_checks import problems
-from rig.image.start_facts import Folder, StartFacts, card_files, port_taken, read_folder
+from rig.image.start_facts import (
+    CACHE_VARIABLES,
+    Folder,
+    StartFacts,
+    card_files,
+    port_taken,
+    read_folder,
+)
 
 CACHE = Folder("/cache", (1000, 1000), 0o755, True, False)
 TMP = Folder("/tmp", (0, 0), 0o1777, True, False)
@@ -133,7 +140,7 @@ def test_the_words_of_a_server() -> None:
 def test_the_words_from_the_environment() -> None:
     environment = {
         "RIG_MODEL": "/models/m",
-        "RIG_ARGUMENTS": "--a '{\"b\": 1}' --host 127.0.0.1",
+        "RIG_ARGUMENTS": "--a '{\"b\": 1}'",
         "RIG_IMAGE_FLAVOUR": "cpu",
         "RIG_LISTEN_PORT": "9000",
     }
@@ -161,7 +168,11 @@ def test_a_user_s_rig_wins() -> None:
         ([], {}, "no model was named"),
         ([], {"RIG_ARGUMENTS": "--seed 1"}, "no model was named"),
         (["M", "--port", "9"], {}, "health check"),
-        (["M", "--port=9"], {}, "health check"),
+        (["M", "--port=9"], {}, "RIG_LISTEN_PORT"),
+        (["M", "--host", "::"], {}, "RIG_HOST"),
+        ([], {"RIG_MODEL": "M", "RIG_ARGUMENTS": "--api_key k"}, "VLLM_API_KEY_FILE"),
+        (["M", "--api-k=k"], {}, "VLLM_API_KEY_FILE"),
+        (["M", "--ssl-keyfile", "f"], {}, "proxy"),
         (["M"], {"RIG_LISTEN_PORT": "x"}, "RIG_LISTEN_PORT"),
         (["M"], {"RIG_LISTEN_PORT": "70000"}, "RIG_LISTEN_PORT"),
     ],
@@ -276,3 +287,59 @@ def test_help_needs_no_cards(docker: Path, tmp_path: Path) -> None:
     done = begun(docker.parent, "--help", RIG_IMAGE_FLAVOUR="cuda", HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "usage: serve" in done.stdout
+
+
+def test_arguments_with_an_open_quote() -> None:
+    given = {"RIG_MODEL": "m", "RIG_ARGUMENTS": "--served-model-name 'a"}
+    with pytest.raises(RigError, match="RIG_ARGUMENTS") as caught:
+        start.serve_arguments([], given)
+    assert caught.value.next_step
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, which only root can")
+def test_a_cache_that_its_user_may_not_even_look_into(tmp_path: Path) -> None:
+    """The volume is a folder of root's, mode 0700: its folders cannot be asked for."""
+    code = (
+        "import os, sys; from pathlib import Path; from rig.image.start_facts import cache_folders;"
+        "os.setuid(65534); cache = Path('closed');"
+        "print([f.writable for f in cache_folders({'HOME': 'closed/home'}, cache)])"
+    )
+    (tmp_path / "closed" / "home").mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o700)
+    tmp_path.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        # In the folder already: pytest's own folders above it are closed to others too.
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[False]\n"), done.stderr
+
+
+def test_a_cache_folder_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "home").write_text("a file in its place")
+    for name in CACHE_VARIABLES:
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setattr(start, "problems", lambda facts: [])
+    assert start.main(["some/model"]) == start.UNFIT
+    assert str(tmp_path / "home") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "127.0.0.1"),
+        ("192.0.2.7", "192.0.2.7"),
+        ("::1", "[::1]"),
+    ],
+)
+def test_health_asks_where_the_server_listens(host: str, asked: str) -> None:
+    assert start._command(["health"], {"RIG_HOST": host}) == ["health", f"http://{asked}:8000"]

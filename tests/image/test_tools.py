@@ -93,6 +93,14 @@ def test_buildah_s_answer() -> None:
     assert (found.digests, found.arch, found.bytes) == ((A,), "arm64", None)
 
 
+def test_buildah_knows_an_image_of_several_processors_by_its_list() -> None:
+    """The form that buildah 1.28 gave for one that was fetched by the digest of its list."""
+    answer = {"FromImage": f"host:5000/v/v@{B}", "FromImageDigest": A}
+    assert read_inspection(Tool.BUILDAH, json.dumps(answer), "v/v").digests == (A, B)
+    answer = {"FromImage": f"host:5000/w/v@{B}", "FromImageDigest": A}
+    assert read_inspection(Tool.BUILDAH, json.dumps(answer), "v/v").digests == (A,)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "[1]", "nonsense", "[{}, {}]"])
 def test_an_answer_of_another_form(text: str) -> None:
     with pytest.raises(RigError, match="not known here"):

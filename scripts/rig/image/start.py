@@ -22,6 +22,16 @@ COMMANDS = ("doctor", "plan", "p2p", "report", "inspect", "pins", "ray-head", "r
 SECRETS = ("HF_TOKEN", "VLLM_API_KEY")
 USAGE, UNFIT = 2, 3
 
+# Beginnings of options, as vLLM takes them too -> what to do instead.
+_HIDDEN = {
+    "--por": "publish another port of the host, `-p 127.0.0.1:9000:8000`; with the host's network "
+    "set RIG_LISTEN_PORT",
+    "--hos": "set RIG_HOST",
+    "--api-k": "put the key into a file and name it in VLLM_API_KEY_FILE (RIG_API_KEY_FILE in "
+    "docker/.env); as an argument everybody on the box can read it",
+    "--ssl": "leave TLS to a proxy in front of the published port",
+}
+
 
 def with_secrets(environment: Mapping[str, str]) -> tuple[dict[str, str], list[RigError]]:
     """The environment with the secrets read from the files that `<NAME>_FILE` names, and what is
@@ -74,7 +84,7 @@ def serve_arguments(asked: Sequence[str], environment: Mapping[str, str]) -> lis
     """
     words = list(asked) or [
         *filter(None, [environment.get("RIG_MODEL")]),
-        *shlex.split(environment.get("RIG_ARGUMENTS") or ""),
+        *_split(environment.get("RIG_ARGUMENTS") or ""),
     ]
     if {"-h", "--help"} & set(words):
         return words
@@ -83,20 +93,37 @@ def serve_arguments(asked: Sequence[str], environment: Mapping[str, str]) -> lis
             "no model was named",
             next_step="name it after the image, or in RIG_MODEL (docker/.env)",
         )
-    if _has(words, "--port"):
-        raise RigError(
-            "the port inside the container is not an argument: its health check must know it",
-            where="--port",
-            next_step="publish another port of the host, `-p 127.0.0.1:9000:8000`; with the host's "
-            "network set RIG_LISTEN_PORT",
-        )
+    _refuse_hidden(words)
     if not _has(words, "--rig"):
         words = ["--rig", environment.get("RIG_NAME") or "auto", *words]
     if environment.get(FLAVOUR_VARIABLE) == "cpu" and "--rehearse" not in words:
         words = ["--rehearse", *words]
-    if not _has(words, "--host"):
-        words += ["--host", environment.get("RIG_HOST") or "127.0.0.1"]
+    words += ["--host", environment.get("RIG_HOST") or "127.0.0.1"]
     return [*words, "--port", str(port_of(environment))]
+
+
+def _refuse_hidden(words: Sequence[str]) -> None:
+    """Refuse what the health check, a process of its own, would not know of."""
+    for word in words:
+        name = word.partition("=")[0].replace("_", "-")
+        for beginning, next_step in _HIDDEN.items():
+            if name.startswith(beginning):
+                raise RigError(
+                    "in a container this is not an argument: the health check must know it",
+                    where=name,
+                    next_step=next_step,
+                )
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise RigError(
+            f"the arguments cannot be told apart: {error}",
+            where="RIG_ARGUMENTS",  # not its text: a key may stand there
+            next_step="close each quote: RIG_ARGUMENTS holds words as a shell reads them",
+        ) from error
 
 
 def _has(words: Sequence[str], option: str) -> bool:
@@ -130,18 +157,34 @@ def main(argv: Sequence[str]) -> int:
     if found:
         return UNFIT
     if serves:
-        for name in CACHE_VARIABLES:
-            if environment.get(name):
-                Path(environment[name]).mkdir(parents=True, exist_ok=True)
+        unmade = _make_cache_folders(environment)
+        if unmade:
+            print(unmade, file=sys.stderr)
+            return UNFIT
         _say_who_can_reach_it(host_of(words))
     sys.stderr.flush()
     command = [sys.executable, "-P", "-m", "rig", *words]
     os.execve(sys.executable, command, environment)
 
 
+def _make_cache_folders(environment: Mapping[str, str]) -> RigError | None:
+    for path in (Path(environment[v]) for v in CACHE_VARIABLES if environment.get(v)):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            return RigError(
+                f"a cache folder cannot be made: {error.strerror or error}",
+                where=path,
+                next_step="make room on the cache volume, or remove the file that is in its place",
+            )
+    return None
+
+
 def _command(argv: list[str], environment: Mapping[str, str]) -> list[str]:
     if argv[:1] == ["health"]:
-        own = f"http://127.0.0.1:{port_of(environment)}"
+        host = environment.get("RIG_HOST") or "127.0.0.1"
+        host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        own = f"http://{host}:{port_of(environment)}"
         return ["health", *(argv[1:] or [own])]
     if argv[:1] and argv[0] in COMMANDS:
         return argv

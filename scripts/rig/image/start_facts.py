@@ -86,7 +86,8 @@ def read_folder(path: Path) -> Folder:
 def cache_folders(environment: Mapping[str, str], cache: Path = CACHE) -> tuple[Folder, ...]:
     """The cache volume, and its folders that are there already."""
     named = (Path(environment[v]) for v in CACHE_VARIABLES if environment.get(v))
-    inside = sorted({path for path in named if path.is_dir()})
+    # Path.is_dir raises below a volume that is closed to this user; os.access says no.
+    inside = sorted({path for path in named if os.access(path, os.F_OK) and path.is_dir()})
     return (read_folder(cache), *map(read_folder, inside))
 
 

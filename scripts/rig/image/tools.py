@@ -132,7 +132,10 @@ def read_inspection(tool: Tool, text: str, repository: str) -> ImageFacts:
     try:
         answer: Any = json.loads(text)
         if tool is Tool.BUILDAH:
-            found = [answer.get("FromImageDigest") or "", *_named(answer, repository)]
+            # FromImageDigest is the processor's own manifest. Of an image of several processors
+            # the digest of the list, which was checked when it was fetched, stands in its name.
+            named = _named({"RepoDigests": [answer.get("FromImage") or ""]}, repository)
+            found = [answer.get("FromImageDigest") or "", *named]
             arch = answer.get("OCIv1", {}).get("architecture", "")
             size = None
         else:
