@@ -10,7 +10,7 @@ from rig.cli import app
 from rig.console import out
 from rig.git import require_git
 from rig.layout import layout_of_this_checkout
-from rig.pins import Arch, this_arch
+from rig.pins import Arch
 
 
 @app.command("release")
@@ -19,7 +19,9 @@ def release_command(
         list[str] | None,
         typer.Option(help="VERSION:FLAVOUR[:ARCH], or all; the primary pin's for CUDA if absent."),
     ] = None,
-    arch: Annotated[Arch | None, typer.Option(help="This machine's if absent.")] = None,
+    arch: Annotated[
+        Arch | None, typer.Option(help="This machine's if absent; every one with all.")
+    ] = None,
     require_quilt: Annotated[
         bool, typer.Option("--require-quilt", help="Fail when quilt is not installed.")
     ] = False,
@@ -33,14 +35,14 @@ def release_command(
     require_git()
     layout = layout_of_this_checkout()
     if dry_run:
-        point, wanted, notes = command.preview(layout, wheel or [], arch or this_arch())
+        point, wanted, notes = command.preview(layout, wheel or [], arch)
         out.print(f"release  {point.version} of commit {point.commit[:12]}")
         out.print(f"tag      {point.tag}, {'there' if point.tagged else 'to be made'}")
         for one in wanted:
             out.print(f"wheel    {one}")
         out.print(f"\n{notes}", end="")
         return
-    made = command.release(layout, wheel or [], arch or this_arch(), require_quilt=require_quilt)
+    made = command.release(layout, wheel or [], arch, require_quilt=require_quilt)
     out.print(f"{layout.shown(made.folder)}: of commit {made.point.commit}")
     for name, digest in made.digests.items():
         size = (made.folder / name).stat().st_size

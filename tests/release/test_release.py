@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import rig.cli_release
+import rig.release.wanted
 from rig.cli import app
 from rig.download import sha256_of
 from rig.errors import RigError
@@ -209,7 +210,7 @@ def test_a_wheel_that_no_pin_has_is_refused_before_anything_is_built(shop: Shop)
 
 def test_the_command_line(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rig.cli_release, "layout_of_this_checkout", lambda: shop.layout)
-    monkeypatch.setattr(rig.cli_release, "this_arch", lambda: Arch.X86_64)
+    monkeypatch.setattr(rig.release.wanted, "this_arch", lambda: Arch.X86_64)
     run = CliRunner()
     tried = run.invoke(app, ["release", "--dry-run"], catch_exceptions=False)
     assert "v0.3.0+rig.1, to be made" in tried.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from rig.errors import RigError
@@ -11,7 +13,7 @@ from rig.release.wanted import wanted_wheels
 from .shop import X86, Shop
 
 
-def names(shop: Shop, *texts: str, arch: Arch = X86) -> list[str]:
+def names(shop: Shop, *texts: str, arch: Arch | None = X86) -> list[str]:
     return [str(w) for w in wanted_wheels(shop.layout, texts, arch)]
 
 
@@ -21,6 +23,15 @@ def test_the_primary_pin_for_cuda_is_the_default(shop: Shop) -> None:
 
 def test_all_is_whatever_the_pins_have(shop: Shop) -> None:
     assert names(shop, "all") == ["0.3.0:cuda:x86_64", "0.2.0:cpu:x86_64", "0.2.0:cuda:x86_64"]
+
+
+def test_all_is_for_every_processor_unless_one_is_named(shop: Shop) -> None:
+    table = tomllib.loads((shop.layout.pins / "0.3.0.toml").read_text())
+    arm = {n: v.replace("x86_64", "aarch64") for n, v in table["wheels"]["cuda"]["x86_64"].items()}
+    shop.edit_pin("0.3.0", wheels={"cuda": {**table["wheels"]["cuda"], "aarch64": arm}})
+    of_x86 = ["0.3.0:cuda:x86_64", "0.2.0:cpu:x86_64", "0.2.0:cuda:x86_64"]
+    assert names(shop, "all", arch=None) == ["0.3.0:cuda:aarch64", *of_x86]
+    assert names(shop, "all", arch=X86) == of_x86
 
 
 def test_the_order_of_asking_does_not_matter(shop: Shop) -> None:

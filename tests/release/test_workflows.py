@@ -83,6 +83,14 @@ def test_every_job_ends_by_itself(name: str) -> None:
         assert 0 < body["timeout-minutes"] <= 180, job
 
 
+@pytest.mark.parametrize("name", [*OURS, "forecast"])
+def test_runs_of_one_kind_do_not_meet(name: str) -> None:
+    found = workflow(name)["concurrency"]
+    assert found["group"]
+    # A release or an issue that is half written is worse than one that waits.
+    assert found["cancel-in-progress"] is (name == "ci")
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_actions_are_github_s_own_and_pinned_by_major_version_with_a_comment(name: str) -> None:
     lines = [n for n in (FOLDER / f"{name}.yml").read_text().splitlines() if "uses:" in n]
@@ -99,7 +107,7 @@ def test_the_job_that_may_write_runs_no_code_of_ours() -> None:
     assert not [c for c in commands("release", "publish") if "make" in c.split()]
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", [*OURS, "forecast"])
 def test_no_text_of_others_gets_into_a_command(name: str) -> None:
     """A branch or tag name is data of whoever pushed it: it goes through the environment."""
     assert [c for c in commands(name) if "${{" in c] == []
@@ -109,5 +117,14 @@ def test_the_release_starts_at_release_tags_only() -> None:
     (pattern,) = workflow("release")[True]["push"]["tags"]
     # In the host's patterns a plus means "once or more" of what stands before it.
     assert pattern == r"v*\+rig.*"
-    checkout = next(s for _, s in steps("release") if "checkout" in s.get("uses", ""))
+    made = [s for j, s in steps("release") if j == "make"]
+    checkout = next(s for s in made if "checkout" in s.get("uses", ""))
     assert checkout["with"]["fetch-depth"] == 0  # else the changelog would begin nowhere
+
+
+def test_nothing_is_made_before_the_tests_passed_nor_on_their_disk() -> None:
+    """And nothing is published that was not made."""
+    needs = {job: body.get("needs") for job, body in workflow("release")["jobs"].items()}
+    assert needs == {"test": None, "make": "test", "publish": "make"}
+    targets = {j: [c.split()[1] for c in commands("release", j) if c[:5] == "make "] for j in needs}
+    assert targets == {"test": ["test"], "make": ["release"], "publish": []}

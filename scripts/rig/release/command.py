@@ -48,7 +48,9 @@ class Released:
     digests: dict[str, str]
 
 
-def preview(layout: Layout, texts: Sequence[str], arch: Arch) -> tuple[Point, list[Wanted], str]:
+def preview(
+    layout: Layout, texts: Sequence[str], arch: Arch | None
+) -> tuple[Point, list[Wanted], str]:
     """What a release would be, and its changelog; nothing is built or proven.
 
     Raises:
@@ -60,11 +62,13 @@ def preview(layout: Layout, texts: Sequence[str], arch: Arch) -> tuple[Point, li
         return point, wanted, _changelog(layout, point, scratch)
 
 
-def release(layout: Layout, texts: Sequence[str], arch: Arch, *, require_quilt: bool) -> Released:
+def release(
+    layout: Layout, texts: Sequence[str], arch: Arch | None, *, require_quilt: bool
+) -> Released:
     """Make `dist/release-<version>/`.
 
     Args:
-        texts: the wheels, see `wanted_wheels`.
+        texts, arch: the wheels, see `wanted_wheels`.
         require_quilt: see `verify`.
 
     Raises:

@@ -69,9 +69,13 @@ def release_point(layout: Layout) -> Point:
     own = next((t for t in tags if t.name == f"v{version}"), None)
     if own is None:
         _require_unused(tags, revision)
-    elif own.commit != commit:
-        _refuse_tag(git, own, tree)
-    before = [t for t in tags if t != own and _is_ancestor(git, t.commit, commit)]
+    else:
+        # A release is made again after later ones too: only its own number must be no other's.
+        _require_unused([t for t in tags if t != own and t.revision == revision], revision)
+        if own.commit != commit:
+            _refuse_tag(git, own, tree)
+    earlier = [t for t in tags if t.revision < revision]
+    before = [t for t in earlier if _is_ancestor(git, t.commit, commit)]
     previous = max(before, key=lambda t: t.revision, default=None)
     return Point(version, revision, commit, tree, int(seconds), own is not None, previous)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rig.errors import RigError
 from rig.layout import Layout
-from rig.pins import Arch, Artifact, Flavour, Pin, find_pin, primary_pin, read_pins
+from rig.pins import Arch, Artifact, Flavour, Pin, find_pin, primary_pin, read_pins, this_arch
 
 ALL = "all"
 _EXAMPLE = "make release WHEELS='0.33.0:cuda 0.32.0:cpu', or WHEELS=all"
@@ -30,31 +30,33 @@ class Wanted:
         return f"{self.pin.version}:{self.flavour}:{self.arch}"
 
 
-def wanted_wheels(layout: Layout, texts: Sequence[str], arch: Arch) -> list[Wanted]:
+def wanted_wheels(layout: Layout, texts: Sequence[str], arch: Arch | None) -> list[Wanted]:
     """What was asked for, newest pin first; the primary pin for CUDA when nothing was.
 
     Args:
-        texts: `VERSION:FLAVOUR[:ARCH]`, or `all` for whatever the pins have for `arch`.
-        arch: the processor where a text names none.
+        texts: `VERSION:FLAVOUR[:ARCH]`, or `all` for whatever the pins have.
+        arch: the processor where a text names none; this machine's when None. With `all`, None
+            stands for every processor: no wheel needs a machine of its own to be made.
 
     Raises:
         RigError: a text is not of that form, comes twice, or the pin has no such wheel.
     """
     if not texts:
-        found = [Wanted(primary_pin(layout), Flavour.CUDA, arch)]
+        found = [Wanted(primary_pin(layout), Flavour.CUDA, arch or this_arch())]
     elif ALL in texts:
         if len(texts) > 1:
             raise RigError(
                 "`all` goes with no other wheel", where=" ".join(texts), next_step=_EXAMPLE
             )
         found = [
-            Wanted(pin, flavour, arch)
+            Wanted(pin, flavour, processor)
             for pin in read_pins(layout)
             for flavour in Flavour
-            if arch in pin.wheels.get(flavour, {})
+            for processor in pin.wheels.get(flavour, {})
+            if arch in (None, processor)
         ]
     else:
-        found = [_one(layout, text, arch) for text in texts]
+        found = [_one(layout, text, arch or this_arch()) for text in texts]
     twice = sorted({str(w) for w in found if found.count(w) > 1})
     if twice:
         raise RigError("a wheel is asked for twice", where=", ".join(twice))
