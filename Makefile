@@ -5,7 +5,7 @@
 #   make apply build                  the wheel for a box with GPUs
 #
 # VLLM=0.32.0 names a pinned release (`./rig pins`); the primary one if absent.
-# FLAVOR=cuda|cpu, FROM=wheel|source (for `rebase`: a pin), RANKS=4, OFFLOAD_TOWERS=1, MODEL=...: see README.md.
+# FLAVOR=cuda|cpu, FROM=wheel|source (for `rebase`: a pin), RANKS=4, OFFLOAD_TOWERS=1, MODEL=...: see docs/commands.md.
 
 # Plain `=`: a variable of the same name in your environment changes nothing, one on make's
 # command line does.
@@ -17,13 +17,14 @@ OFFLOAD_TOWERS =
 MODEL =
 RIG = 4x3090
 TO =
+EDIT =
 SOURCE =
 WHEELS =
 VERIFY_FLAGS =
 PYTEST = ./rig --python -m pytest
 
 # A misspelt variable would be ignored without a word, and another wheel built.
-KNOWN = VLLM FLAVOR FROM RANKS OFFLOAD_TOWERS MODEL RIG TO SOURCE WHEELS VERIFY_FLAGS PYTEST
+KNOWN = VLLM FLAVOR FROM RANKS OFFLOAD_TOWERS MODEL RIG TO EDIT SOURCE WHEELS VERIFY_FLAGS PYTEST
 GIVEN = $(foreach v,$(.VARIABLES),$(if $(filter command line,$(origin $(v))),$(v)))
 UNKNOWN = $(filter-out $(KNOWN) MAKEFLAGS MAKEOVERRIDES -%,$(GIVEN))
 ifneq ($(strip $(UNKNOWN)),)
@@ -57,7 +58,7 @@ pins:
 	@./rig pins
 
 rebase:
-	@./rig rebase $(TO) $(if $(filter-out wheel source,$(FROM)),--from $(FROM))
+	@./rig rebase $(TO) $(if $(filter-out wheel source,$(FROM)),--from $(FROM)) $(EDIT:%=--edit %)
 
 rebase-continue:
 	@./rig rebase --continue

@@ -37,6 +37,9 @@ def rebase(
     forget: Annotated[
         list[str] | None, typer.Option(help="A patch whose resolution is to be made anew.")
     ] = None,
+    edit: Annotated[
+        list[str] | None, typer.Option(help="A patch to stop at, conflict or not, to edit it.")
+    ] = None,
     commit: Annotated[
         bool, typer.Option("--commit/--no-commit", help="Commit the result in this checkout.")
     ] = True,
@@ -66,11 +69,12 @@ def rebase(
             accept=accept or (),
             drop={number: why.strip() for number in drop or ()},
             forgotten=forget or (),
+            edit=edit or (),
             commit=commit,
         )
     else:
         assert to is not None
-        done = command.begin(layout, to, old, dry_run=dry_run, commit=commit)
+        done = command.begin(layout, to, old, dry_run=dry_run, edit=edit or (), commit=commit)
     raise typer.Exit(0 if done else 1)
 
 
@@ -112,7 +116,11 @@ def forecast(
     found = risks(report)
     for at, one in enumerate(found, 1):
         out.print(f"risk {at}: {one.number} {one.verdict}", markup=False)
-    if not found:
+    for again in report.needed_again:
+        out.print(
+            f"risk: {again.number} is left out, and its lines are gone upstream", markup=False
+        )
+    if not found and not report.needed_again:
         out.print("no risk seen")
     if json is not None:
         json.write_bytes((layout.build / "forecast-report" / "report.json").read_bytes())

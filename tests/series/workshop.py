@@ -37,6 +37,7 @@ from .releases import (
 )
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+Running = subprocess.Popen[bytes]
 AUTHOR = "A. Person <person@example.org>"
 DATE = "2026-02-03T04:05:06+0100"
 
@@ -176,6 +177,12 @@ class Workshop:
 
     def command_line(self, *arguments: str, env: Mapping[str, str] | None = None) -> Command:
         """Run `rig` in this checkout as a person would."""
+        with self.started(*arguments, env=env) as child:
+            out, err = child.communicate()
+        return Command(child.returncode, out.decode(), err.decode())
+
+    def started(self, *arguments: str, env: Mapping[str, str] | None = None) -> Running:
+        """Start `rig` in a process group of its own."""
         scripts = self.root / "scripts"
         if not scripts.exists():
             shutil.copytree(
@@ -189,16 +196,11 @@ class Workshop:
             "COLUMNS": "200",
             **(env or {}),
         }
-        done = subprocess.run(
+        return subprocess.Popen(
             [sys.executable, "-m", "rig", *arguments],
-            env=environment,
-            cwd=self.root,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        return Command(done.returncode, done.stdout.decode(), done.stderr.decode())
+            env=environment, cwd=self.root, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from rig.console import console, out
 from rig.errors import RigError
 from rig.git import Git
 from rig.layout import Layout
-from rig.pin_add import add_pin
-from rig.pins import Pin, find_pin, read_pin, read_pins
+from rig.pins import Pin, find_pin, read_pins
 from rig.rebase import outbox
 from rig.rebase.commits import (
     make_commits,
@@ -22,18 +21,24 @@ from rig.rebase.commits import (
     require_clean_patches,
     save_commits,
 )
-from rig.rebase.compare import compare, own_texts
-from rig.rebase.guide import CONTINUE, say_how_to_resolve, say_what_to_decide
+from rig.rebase.compare import compare
+from rig.rebase.decided import decisions_of, pin_of, require_known, still_to_edit
+from rig.rebase.guide import (
+    CONTINUE,
+    say_how_to_bring_back,
+    say_how_to_resolve,
+    say_what_is_gone_again,
+    say_what_to_decide,
+)
 from rig.rebase.passage import End
 from rig.rebase.prepare import ground_in_progress, ground_of_pins
 from rig.rebase.report import Report, print_report, write_report
-from rig.rebase.resolve import put_conflict, take_answers
+from rig.rebase.resolve import put_there, take_answers
 from rig.rebase.state import (
     RebaseState,
     alone,
     folder_of,
     forget,
-    read_resolutions,
     read_state,
     remove_resolution,
     tree_of,
@@ -41,15 +46,23 @@ from rig.rebase.state import (
     write_resolution,
     write_state,
 )
-from rig.rebase.survey import Decisions, survey
+from rig.rebase.survey import survey
 from rig.rebase.verdict import Verdict
 from rig.rebase.write import prove, work_out
-from rig.series.listing import patches_for, read_mails
+from rig.series.listing import read_mails
 from rig.series.lock import read_lock
 from rig.series.scratch import discard, scratch_folder
 
 
-def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: bool = True) -> bool:
+def begin(
+    layout: Layout,
+    new: str,
+    old: str | None,
+    *,
+    dry_run: bool,
+    edit: Sequence[str] = (),
+    commit: bool = True,
+) -> bool:
     """Carry the series to a release; says whether it is there in full.
 
     Args:
@@ -57,6 +70,7 @@ def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: b
         new: the release to carry to; pinned already: the result is compared with its lock.
         old: the pin to carry from; the primary one if None.
         dry_run: report only; no file of the checkout but the report changes.
+        edit: patches at which to stop although they may be clean, for a person to edit them.
         commit: commit what was written, if the checkout is a git repository.
 
     Raises:
@@ -76,7 +90,9 @@ def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: b
             raise RigError(f"the series stands on vLLM {new} already", next_step="name another TO")
         if state is not None and (state.old, state.new) != (source.version, new):
             raise _in_progress(layout, state)
+        require_known(layout, source, edit)
         if state is not None and not dry_run:
+            state.edit |= set(edit)
             console.print(f"a rebase to {new} is in progress: going on with it")
             return _go_on(layout, state, commit=commit)
         # A pin without a lock has nothing yet that a result could be compared with.
@@ -85,12 +101,18 @@ def begin(layout: Layout, new: str, old: str | None, *, dry_run: bool, commit: b
             require_clean_patches(layout)
         if state is None:
             discard(folder_of(layout))
-        pin = _pin_of(layout, new)
+        pin = pin_of(layout, new)
         if Version(new) < Version(source.version):
             console.print(f"{new} is older than {source.version}: a back-port, to a secondary pin")
         state = state or RebaseState(old=source.version, new=new)
         if dry_run or new in pinned:
+            if edit:
+                raise RigError(
+                    f"nothing is carried that could be edited: {new} is pinned, or it is a dry run",
+                    next_step=f"commit the change in build/vllm-{new}, then `make refresh`",
+                )
             return _look_only(layout, state, pin, source)
+        state.edit |= set(edit)
         write_state(layout, state)
         return _run(layout, state, commit=commit)
 
@@ -101,6 +123,7 @@ def proceed(
     accept: Sequence[str] = (),
     drop: Mapping[str, str] | None = None,
     forgotten: Sequence[str] = (),
+    edit: Sequence[str] = (),
     commit: bool = True,
 ) -> bool:
     """Go on with the rebase in progress, with what a person decided.
@@ -114,12 +137,13 @@ def proceed(
             raise RigError("no rebase is in progress", next_step="make rebase TO=<version>")
         if _is_written(layout):
             return _deliver(layout, commit=commit)
-        known = {p.number for p in patches_for(layout, find_pin(layout, state.old))}
-        for number in (*accept, *(drop or {}), *forgotten):
-            if number not in known:
-                raise RigError(f"the series has no patch {number}", where=f"vLLM {state.old}")
+        source = find_pin(layout, state.old)
+        # What is left out already can be decided, too: it may be needed again.
+        require_known(layout, source, (*accept, *(drop or {})), also=source.skip)
+        require_known(layout, source, (*forgotten, *edit))
         state.accept |= set(accept)
         state.drop |= dict(drop or {})
+        state.edit = (state.edit - state.drop.keys()) | set(edit)
         for number in forgotten:
             if not remove_resolution(layout, number):
                 raise RigError(f"there is no resolution of {number} to forget")
@@ -167,7 +191,7 @@ def _go_on(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
             write_resolution(layout, answer)
             found.add(answer.number)
         if number not in found and number not in state.drop:
-            console.print(f"{number} has no answer: its conflict is put there again")
+            console.print(f"{number} has no answer: it is put there again")
     state.stopped_at = None
     write_state(layout, state)
     require_clean_patches(layout)
@@ -175,22 +199,25 @@ def _go_on(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
 
 
 def _run(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
-    old, new = find_pin(layout, state.old), _pin_of(layout, state.new)
-    decisions = _decisions(layout, state, new)
+    old, new = find_pin(layout, state.old), pin_of(layout, state.new)
+    decisions = decisions_of(layout, state, new)
     with working_in_tree(layout):
         ground = ground_in_progress(layout, old, new)
         passages, report = survey(ground, f"vLLM {old.version}", decisions)
         _say(layout, report)
-        conflicts = [p.number for p in passages if p.end is End.CONFLICT]
-        if conflicts:
-            put_conflict(ground, conflicts[0], decisions)
-    if conflicts:
-        state.stopped_at = conflicts[0]
+        edits = still_to_edit(layout, state, passages, decisions)
+        stops = [p.number for p in passages if p.end is End.CONFLICT or p.number in edits]
+        if stops:
+            put_there(ground, stops[0], decisions)
+    if stops:
+        state.stopped_at = stops[0]
         write_state(layout, state)
-        say_how_to_resolve(layout, conflicts[0], report)
+        say_how_to_resolve(layout, stops[0], report)
         return False
-    if report.waiting:
+    unseen = [one for one in report.needed_again if one.number not in state.accept]
+    if report.waiting or unseen:
         say_what_to_decide(report.waiting)
+        say_what_is_gone_again(unseen)
         return False
     dropped = dict(state.drop) | {
         j.number: f"merged upstream: {j.evidence}"
@@ -202,13 +229,16 @@ def _run(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
     scratch.mkdir()
     used = {p.number for p in passages if p.end is End.RESOLVED}
     texts = {n: mail for n, mail in decisions.resolutions.items() if n in used}
-    outcome = work_out(layout, old, new, ground.git, dropped, texts, scratch)
+    again = {one.number: one.found for one in report.needed_again}
+    outcome = work_out(layout, old, new, ground.git, dropped, texts, again, scratch)
     prove(layout, outcome.all(), scratch)
     shutil.rmtree(scratch)
     plan = plan_commits(layout, old.version, new.version, outcome, dropped)
     save_commits(folder_of(layout), plan)
     outbox.fill(folder_of(layout) / "outbox", layout.root, outcome.all())
-    return _deliver(layout, commit=commit)
+    done = _deliver(layout, commit=commit)
+    say_how_to_bring_back(new.version, report.needed_again)
+    return done
 
 
 def _deliver(layout: Layout, *, commit: bool) -> bool:
@@ -231,36 +261,14 @@ def _look_only(layout: Layout, state: RebaseState, pin: Pin, old: Pin) -> bool:
         pinned = layout.lock(pin.version).exists()
         expected = read_lock(layout, pin.version).pristine if pinned else None
         ground = ground_of_pins(layout, old, pin, scratch / "tree", expected)
-        decisions = _decisions(layout, state, pin)
+        decisions = decisions_of(layout, state, pin)
         _, report = survey(ground, f"vLLM {old.version}", decisions)
         same = True
         if pinned:
             same, said = compare(layout, pin, ground.git)
             report = replace(report, compared=said)
         _say(layout, report)
-        return same and not report.waiting
-
-
-def _decisions(layout: Layout, state: RebaseState, pin: Pin) -> Decisions:
-    """A person's texts; for a release that is pinned, those that it has already."""
-    own = own_texts(layout, pin)
-    leave_out = {**pin.skip, **state.drop}
-    accept = state.accept | own.keys()  # looked at when they were made
-    return Decisions(
-        own | read_resolutions(layout), leave_out, frozenset(accept), frozenset(state.drop)
-    )
-
-
-def _pin_of(layout: Layout, version: str) -> Pin:
-    """The pin of a release: the one that is there, or a new one from the index, kept aside."""
-    if (layout.pins / f"{version}.toml").exists():
-        return find_pin(layout, version)
-    aside = replace(layout, root=layout.build / "new-pins")
-    if not (aside.pins / f"{version}.toml").exists():
-        aside.pins.mkdir(parents=True, exist_ok=True)
-        for line in add_pin(aside, version):
-            console.print(f"later: {line}", markup=False)
-    return read_pin(aside.pins / f"{version}.toml")
+        return same and not report.waiting and not report.needed_again
 
 
 def _say(layout: Layout, report: Report) -> None:

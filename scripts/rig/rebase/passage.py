@@ -118,6 +118,7 @@ def carry_over(
     resolutions: Mapping[str, PatchMail],
     *,
     leave_out: Collection[str] = (),
+    edit: Collection[str] = (),
     stop_at: str | None = None,
 ) -> list[Passage]:
     """Rebase the series onto a release; HEAD is the result afterwards.
@@ -128,7 +129,9 @@ def carry_over(
         commits: the series on FROM_REF, oldest first; SERIES_REF is the last one.
         resolutions: patch number -> the text that answers its conflict.
         leave_out: numbers of patches that are not carried; they get no passage.
-        stop_at: leave the work tree with the conflict of this patch, for a person.
+        edit: numbers of patches whose resolution is taken also where git can merge.
+        stop_at: leave the work tree with the conflict of this patch, for a person; or, if it is
+            one to edit, with its commit made.
 
     Raises:
         RigError: git failed for another reason than a conflict, or a resolution does not apply.
@@ -143,13 +146,26 @@ def carry_over(
     conflicts: dict[str, tuple[ConflictFile, ...]] = {}
     if commits:
         # The list of what to pick is edited by git's own means; the ids are hex, in full.
-        edit = " ".join(["sed -i", *(f"-e '/^pick {commit}/d'" for commit in out)])
-        env = {"GIT_SEQUENCE_EDITOR": edit} if out else {}
-        how = ("--interactive",) if out else ("--quiet",)
+        edits = [f"-e '/^pick {commit}/d'" for commit in out]
+        edits += [f"-e 's/^pick {c}/edit {c}/'" for c in commits if numbers[c] in edit]
+        env = {"GIT_SEQUENCE_EDITOR": " ".join(["sed -i", *edits])} if edits else {}
+        how = ("--interactive",) if edits else ("--quiet",)
         step: tuple[str, ...] = (*_REBASE, *how, "--onto", onto, FROM_REF, SERIES_REF)
-        while (done := git.run(*_SETTINGS, *step, env=env, check=False)).code != 0:
+        while (done := git.run(*_SETTINGS, *step, env=env, check=False)).code or is_under_way(git):
             stopped = git.run("rev-parse", "--verify", "--quiet", "REBASE_HEAD", check=False)
             commit = stopped.text.strip()
+            if done.code == 0 and commit in numbers:  # stopped to edit
+                number = numbers[commit]
+                # Git stops also where it dropped a commit that became empty.
+                if _number_at_head(git) == number:
+                    if number == stop_at:
+                        return _passages(git, onto, commits, numbers, ends, conflicts, upto=number)
+                    if number in resolutions:
+                        git.run("reset", "--quiet", "--hard", "HEAD^")
+                        _answer(git, commit, resolutions[number])
+                        ends[number] = End.RESOLVED
+                step = ("rebase", "--continue")
+                continue
             if commit not in numbers or not _unmerged(git):
                 raise RigError(
                     "git rebase failed, and not at a conflict",
@@ -176,6 +192,16 @@ def abandon(git: Git) -> None:
     if any((git.folder / ".git" / name).exists() for name in ("rebase-merge", "rebase-apply")):
         git.run("rebase", "--quit", check=False)
         git.run("reset", "--quiet", "--hard", check=False)
+
+
+def is_under_way(git: Git) -> bool:
+    """Whether `git rebase` has stopped and waits."""
+    return (git.folder / ".git" / "rebase-merge").is_dir()
+
+
+def _number_at_head(git: Git) -> str | None:
+    found = _NUMBER.search(git.run("log", "-1", "--format=%B").text)
+    return found and found[1]
 
 
 def _passages(

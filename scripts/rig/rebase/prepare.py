@@ -10,6 +10,7 @@ from rig.console import console
 from rig.git import Git
 from rig.layout import Layout
 from rig.pins import Pin
+from rig.rebase.left_out import LeftOut, left_out_of
 from rig.rebase.passage import FROM_REF, SERIES_REF
 from rig.rebase.state import tree_of
 from rig.series.apply import make_tree
@@ -29,12 +30,14 @@ class Ground:
         commits: the series on the old release, oldest first.
         mails: the patches of these commits.
         name: what the new tree is called, e.g. "vLLM 0.34.0".
+        left_out: the patches that the old pin skips.
     """
 
     git: Git
     commits: list[str]
     mails: list[PatchMail]
     name: str
+    left_out: list[LeftOut]
 
     @property
     def onto(self) -> str:
@@ -104,4 +107,5 @@ def reopen(layout: Layout, old: Pin, git: Git, name: str) -> Ground:
     for lock in (git.folder / ".git").rglob("*.lock"):
         lock.unlink()  # of a git that was killed: only one run at a time works here
     commits = git.lines("rev-list", "--reverse", "--topo-order", f"{FROM_REF}..{SERIES_REF}")
-    return Ground(git, commits, [mail for _, mail in read_mails(layout, old)], name)
+    mails = [mail for _, mail in read_mails(layout, old)]
+    return Ground(git, commits, mails, name, left_out_of(layout, old))

@@ -11,9 +11,11 @@ from pathlib import Path
 from rich.table import Table
 
 from rig.console import out
+from rig.rebase.left_out import NeededAgain
 from rig.rebase.verdict import Judged, Verdict
 from rig.series.lock import replace_file
 
+_NEEDED_AGAIN = "left out, and gone upstream"
 _FINE = (Verdict.CLEAN, Verdict.MOVED)
 
 
@@ -25,6 +27,7 @@ class Report:
         old, new: names of the trees, e.g. "vLLM 0.33.0".
         judged: a verdict per patch.
         skipped: patch number -> why the new pin leaves it out.
+        needed_again: patches that the old pin leaves out, and whose lines the new release lacks.
         requirements: what the new release asks for otherwise.
         tests: what the patches name to be run, those first that changed.
         seconds: how long the rebase itself took, and the whole run.
@@ -35,6 +38,7 @@ class Report:
     new: str
     judged: tuple[Judged, ...]
     skipped: dict[str, str]
+    needed_again: tuple[NeededAgain, ...]
     requirements: tuple[str, ...]
     tests: tuple[str, ...]
     rebase_seconds: float
@@ -52,6 +56,8 @@ class Report:
         said = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
         moved = sum(len(j.moved) for j in self.judged)
         conflicts = sum(len(j.conflicts) for j in self.judged)
+        if self.needed_again:
+            said += f", {len(self.needed_again)} {_NEEDED_AGAIN}"
         return (
             f"{self.old} -> {self.new}: {len(self.judged)} patches: {said}; {moved} hunks moved, "
             f"{conflicts} files in conflict; git rebase {self.rebase_seconds:.1f} s, "
@@ -71,6 +77,8 @@ def print_report(report: Report) -> None:
         style = "bold red" if one.needs_a_person else ""
         notes = list(one.notes) + [f"moved: {len(one.moved)} hunks"] * bool(one.moved)
         table.add_row(one.number, str(one.verdict), "\n".join(notes), style=style)
+    for again in report.needed_again:
+        table.add_row(again.number, _NEEDED_AGAIN, again.said, style="bold red")
     for number, why in report.skipped.items():
         table.add_row(number, "left out", why)
     if table.row_count:
@@ -106,6 +114,10 @@ def markdown(report: Report) -> str:
         mark = " (needs you)" if one.needs_a_person else ""
         notes = "<br>".join(_cell(n) for n in one.notes)
         parts.append(f"| {one.name} | {one.verdict}{mark} | {len(one.moved)} | {notes} |")
+    parts += [
+        f"| {again.number} | {_NEEDED_AGAIN} (needs you) | | {_cell(again.said)} |"
+        for again in report.needed_again
+    ]
     parts += [f"| {n} | left out | | {_cell(why)} |" for n, why in report.skipped.items()]
     parts += _section("Requirements that changed", report.requirements)
     parts += _section("Tests to run", report.tests)

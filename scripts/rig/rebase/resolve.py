@@ -1,4 +1,4 @@
-"""A conflict in a person's hands: put it there, and take the answer back."""
+"""A patch in a person's hands, in conflict or to be edited: put it there, take the answer back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 
 from rig.errors import RigError
 from rig.git import Git
-from rig.rebase.passage import SERIES_REF, carry_over, numbers_of
+from rig.rebase.passage import SERIES_REF, carry_over, is_under_way, numbers_of
 from rig.rebase.prepare import Ground
 from rig.rebase.survey import Decisions
 from rig.series.apply import uncommitted_in
@@ -17,14 +17,15 @@ from rig.series.mail import PatchMail, parse_mail
 _MARKERS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
 
 
-def put_conflict(ground: Ground, number: str, decisions: Decisions) -> None:
-    """Leave the tree at the conflict of one patch, with everything before it in place."""
+def put_there(ground: Ground, number: str, decisions: Decisions) -> None:
+    """Leave the tree at one patch, with everything before it in place."""
     carry_over(
         ground.git,
         ground.onto,
         ground.commits,
         decisions.resolutions,
         leave_out=decisions.leave_out,
+        edit=decisions.edit,
         stop_at=number,
     )
 
@@ -32,11 +33,12 @@ def put_conflict(ground: Ground, number: str, decisions: Decisions) -> None:
 def take_answers(
     git: Git, mails: Mapping[str, PatchMail], number: str, dropped: Set[str]
 ) -> Iterator[PatchMail]:
-    """A person's texts, from the tree that was left at the conflict of patch `number`.
+    """A person's texts, from the tree that was left at patch `number`.
 
     The work tree holds one, or the person has committed it, perhaps by `git rebase --continue` or
     `--skip`, which go on to later patches: what is committed of these is an answer, too, and the
-    conflict that git stands at now is the one that the work tree answers.
+    conflict that git stands at now is the one that the work tree answers. A patch that was left
+    to be edited is committed already; what the work tree holds beside is of it.
 
     Args:
         git: the tree.
@@ -58,7 +60,10 @@ def take_answers(
             yield _read(git, _known(mails, at, git), _commit_work(git, mails[at]))
         return
     loose = uncommitted_in(git.folder)
-    if loose:
+    if at is not None and loose and git.line("rev-parse", "HEAD") == done[at] and _to_edit(git):
+        if at not in dropped:
+            yield _read(git, _known(mails, at, git), _commit_work(git, mails[at], "HEAD^"))
+    elif loose:
         raise RigError(
             "no rebase is under way in the tree, and it holds work that is not committed"
             if at is None
@@ -102,14 +107,19 @@ def _committed(git: Git) -> dict[str, str]:
 
 def _under_way(git: Git) -> str | None:
     """The patch that `git rebase` stands at in the tree; None if it has come to its end."""
-    if not (git.folder / ".git" / "rebase-merge").is_dir():
+    if not is_under_way(git):
         return None
     done = git.run("rev-parse", "--verify", "--quiet", "REBASE_HEAD", check=False)
     commit = done.text.strip()
     return numbers_of(git, [commit])[commit] if commit else None
 
 
-def _commit_work(git: Git, mail: PatchMail) -> str:
+def _to_edit(git: Git) -> bool:
+    """Whether git stopped at an `edit`, and not at a conflict that is committed since."""
+    return (git.folder / ".git" / "rebase-merge" / "amend").exists()
+
+
+def _commit_work(git: Git, mail: PatchMail, parent: str = "HEAD") -> str:
     stages = _stages(git)
     unmerged = sorted(stages)
     still = [p for p in unmerged if _has_markers(git, p)]
@@ -140,7 +150,7 @@ def _commit_work(git: Git, mail: PatchMail) -> str:
         git.run("add", "--force", "--", path) if exists else git.run(
             "rm", "--cached", "--quiet", "--ignore-unmatch", "--", path
         )
-    changed = git.null_separated("diff", "--cached", "--name-only", "-z", "HEAD")
+    changed = git.null_separated("diff", "--cached", "--name-only", "-z", parent)
     marked = [p for p in changed if _has_markers(git, p)]
     if marked:
         raise RigError(
@@ -162,7 +172,7 @@ def _commit_work(git: Git, mail: PatchMail) -> str:
     )
     env = dict(zip(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE"), author, strict=True))
     message = git.run("log", "-1", "--format=%B", original).stdout
-    made = git.run("commit-tree", tree, "-p", "HEAD", "-F", "-", stdin=message, env=env)
+    made = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message, env=env)
     return made.text.strip()
 
 

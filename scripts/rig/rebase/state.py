@@ -37,7 +37,8 @@ class RebaseState(BaseModel):
         old, new: the releases.
         drop: patch number -> why a person drops it.
         accept: patches whose failed probes a person has looked at.
-        stopped_at: the patch whose conflict lies in `tree/`.
+        edit: patches that a person edits although git can merge them.
+        stopped_at: the patch that lies in `tree/` for a person: its conflict, or to be edited.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -46,6 +47,7 @@ class RebaseState(BaseModel):
     new: str
     drop: dict[str, str] = {}
     accept: set[str] = set()
+    edit: set[str] = set()
     stopped_at: str | None = None
 
 

@@ -10,12 +10,14 @@ from rig.git import Git
 from rig.probes.grammar import probes_of
 from rig.probes.look import look
 from rig.probes.sources import Commit
+from rig.rebase.left_out import cannot_be_looked_for, needed_again
 from rig.rebase.merged import upstream_has
 from rig.rebase.passage import FROM_REF, End, Passage, carry_over, numbers_of
 from rig.rebase.prepare import Ground
 from rig.rebase.report import Report
 from rig.rebase.requirements import changed_requirements
 from rig.rebase.verdict import Bench, Judged, judge
+from rig.rebase.whereabouts import renames
 from rig.series.export import export_repository
 from rig.series.mail import PatchMail
 from rig.series.pristine import PRISTINE_REF
@@ -30,12 +32,14 @@ class Decisions:
         leave_out: patch number -> why it is not carried.
         accept: patches whose failed probes were looked at.
         drop: patches that may be dropped although something requires them.
+        edit: patches that a person edits although git can merge them.
     """
 
     resolutions: Mapping[str, PatchMail]
     leave_out: Mapping[str, str]
     accept: Set[str] = frozenset()
     drop: Set[str] = frozenset()
+    edit: Set[str] = frozenset()
 
 
 def survey(ground: Ground, old: str, decisions: Decisions) -> tuple[list[Passage], Report]:
@@ -49,7 +53,12 @@ def survey(ground: Ground, old: str, decisions: Decisions) -> tuple[list[Passage
     started = time.monotonic()
     git, onto = ground.git, ground.onto
     passages = carry_over(
-        git, onto, ground.commits, decisions.resolutions, leave_out=decisions.leave_out
+        git,
+        onto,
+        ground.commits,
+        decisions.resolutions,
+        leave_out=decisions.leave_out,
+        edit=decisions.edit,
     )
     rebased = time.monotonic() - started
     # A text that no conflict asked for is not what was carried.
@@ -61,13 +70,20 @@ def survey(ground: Ground, old: str, decisions: Decisions) -> tuple[list[Passage
     sightings = look(probes, _tree(git, PRISTINE_REF, ground.name), _tree(git, FROM_REF, old))
     with export_repository(git.folder) as exporter:
         missed = _missed(ground, onto, decisions.drop)
-        bench = Bench(git, exporter, onto, decisions.accept, decisions.drop, missed)
+        elsewhere = renames(git, FROM_REF, onto)
+        bench = Bench(git, exporter, onto, decisions.accept, decisions.drop, missed, elsewhere)
         judged = judge(bench, passages, mails, sightings)
+    # What the new pin leaves out itself, or a person drops now, is decided.
+    left_out = [one for one in ground.left_out if one.number not in decisions.leave_out]
+    skipped = {n: why for n, why in decisions.leave_out.items() if n in mails}
     report = Report(
         old=old,
         new=ground.name,
         judged=tuple(judged),
-        skipped={n: why for n, why in decisions.leave_out.items() if n in mails},
+        skipped=skipped | cannot_be_looked_for(left_out),
+        needed_again=tuple(
+            needed_again(git, left_out, (old, FROM_REF), (ground.name, onto), elsewhere)
+        ),
         requirements=tuple(changed_requirements(git, FROM_REF, PRISTINE_REF)),
         tests=_tests(judged, mails),
         rebase_seconds=round(rebased, 2),

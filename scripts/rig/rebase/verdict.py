@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import PurePosixPath
 
 from rig.git import Git
 from rig.probes.look import Sighting, State
-from rig.rebase.diffs import effect, moves, parsed, renamed
+from rig.rebase.diffs import effect, moves
 from rig.rebase.merged import upstream_has
 from rig.rebase.passage import ConflictFile, End, Passage
+from rig.rebase.whereabouts import Rename, followed, where_its_lines_are
 from rig.series.export import patch_bytes, verbatim_patch_id
 from rig.series.mail import PatchMail
-
-_LONG_LINE = 16  # characters from which a line is rare enough to look for in other files
-_MOST_LINES = 8  # each is a search of the whole tree
 
 
 class Verdict(StrEnum):
@@ -75,6 +71,7 @@ class Bench:
         accepted: patches whose failed probes a person has accepted.
         dropped: patches that a person drops.
         missed: those of them whose lines the new release does not have.
+        renames: path in the old release -> its new name.
     """
 
     git: Git
@@ -83,6 +80,7 @@ class Bench:
     accepted: Set[str] = field(default_factory=set)
     dropped: Set[str] = field(default_factory=set)
     missed: Set[str] = field(default_factory=set)
+    renames: Mapping[str, Rename] = field(default_factory=dict)
 
 
 def judge(
@@ -130,10 +128,11 @@ def _one(bench: Bench, passage: Passage, mail: PatchMail) -> Judged:
             return Judged(number, name, Verdict.MERGED, notes, evidence=witness.found)
         asked = number not in bench.dropped
         return Judged(number, name, Verdict.EMPTY, notes, needs_a_person=asked)
-    return _compare(bench, passage, passage.result, name)
+    return _compare(bench, passage, passage.result, mail)
 
 
-def _compare(bench: Bench, passage: Passage, result: str, name: str) -> Judged:
+def _compare(bench: Bench, passage: Passage, result: str, mail: PatchMail) -> Judged:
+    number, name = passage.number, mail.name
     old, new = patch_bytes(bench.exporter, passage.commit), patch_bytes(bench.exporter, result)
     moved = moves(old, new)
     same = verbatim_patch_id(old, bench.exporter) == verbatim_patch_id(new, bench.exporter)
@@ -144,13 +143,13 @@ def _compare(bench: Bench, passage: Passage, result: str, name: str) -> Judged:
             "answered by a person's text: "
             f"{left.total()} of its changed lines are not in it, {come.total()} are new",
         )
-        return Judged(passage.number, name, verdict, said, moved, range_diff=_range(bench, passage))
+        return Judged(number, name, verdict, said, moved, range_diff=_range(bench, passage))
     if same:
         verdict = Verdict.MOVED if moved else Verdict.CLEAN
-        return Judged(passage.number, name, verdict, moved=moved, same_text=True)
+        return Judged(number, name, verdict, moved=moved, same_text=True)
     notes: list[str] = []
     verdict = Verdict.MOVED
-    elsewhere = renamed(old, new)
+    elsewhere = followed(old, new, bench.renames, number, mail.message)
     if elsewhere:
         verdict = Verdict.TARGET_MOVED
         notes += elsewhere
@@ -161,9 +160,7 @@ def _compare(bench: Bench, passage: Passage, result: str, name: str) -> Judged:
         notes.append(f"{lost.total()} of its lines are there already, in {', '.join(files)}")
     if not notes:
         notes.append("lines around a hunk changed")
-    return Judged(
-        passage.number, name, verdict, tuple(notes), moved, range_diff=_range(bench, passage)
-    )
+    return Judged(number, name, verdict, tuple(notes), moved, range_diff=_range(bench, passage))
 
 
 def _range(bench: Bench, passage: Passage) -> str:
@@ -179,14 +176,17 @@ def _range(bench: Bench, passage: Passage) -> str:
 def _kind_of_conflict(bench: Bench, passage: Passage) -> tuple[Verdict, tuple[str, ...]]:
     notes = []
     kinds = set()
+    came_from = {rename.new: rename for rename in bench.renames.values()}
+    patch = patch_bytes(bench.exporter, passage.commit)
     for file in passage.conflicts:
+        came = came_from.get(file.path)
+        if came is not None:
+            notes.append(f"{came}: git merges it there")
         if file.stages == (1, 3):  # the new release has no such file
-            others = _where_its_lines_are(bench, passage.commit, file.path)
-            kinds.add(Verdict.TARGET_MOVED if others else Verdict.TARGET_REMOVED)
-            notes.append(
-                f"{file.path} is gone"
-                + (f"; its lines are in {', '.join(others)}" if others else "")
-            )
+            others = where_its_lines_are(bench.git, bench.onto, patch, file.path)
+            rename = bench.renames.get(file.path)
+            kinds.add(Verdict.TARGET_MOVED if others or rename else Verdict.TARGET_REMOVED)
+            notes.append(_of_a_file_that_is_gone(file.path, rename, others))
         elif file.stages == (2, 3):
             kinds.add(Verdict.CONFLICT)
             notes.append(f"{file.path}: upstream adds a file of this name itself")
@@ -196,7 +196,9 @@ def _kind_of_conflict(bench: Bench, passage: Passage) -> tuple[Verdict, tuple[st
         elif file.stages == (3,):
             kinds.add(Verdict.TARGET_MOVED)
             notes.append(f"{file.path}: upstream gave its folder another name")
-        elif others := _where_its_lines_are(bench, passage.commit, file.path):
+        elif others := where_its_lines_are(
+            bench.git, bench.onto, patch, came.old if came else file.path, file.path
+        ):
             kinds.add(Verdict.TARGET_MOVED)
             notes.append(f"{file.path}: the lines are no longer there, but in {', '.join(others)}")
         else:
@@ -208,38 +210,16 @@ def _kind_of_conflict(bench: Bench, passage: Passage) -> tuple[Verdict, tuple[st
     return Verdict.CONFLICT, tuple(notes)
 
 
-def _where_its_lines_are(bench: Bench, commit: str, path: str) -> list[str]:
-    """Other files of the new release that hold what the patch wants to change, if its own has not.
-
-    Only lines that are long enough to be rare are looked for, the longest of them.
-    """
-    patch = parsed(patch_bytes(bench.exporter, commit))
-    lines = {
-        line.value.strip()
-        for file in patch or ()
-        if file.path == path
-        for hunk in file
-        for line in hunk
-        if not line.is_added
-    }
-    wanted = sorted((t for t in lines if len(t) >= _LONG_LINE), key=len)[-_MOST_LINES:]
-    holding = Counter(p for p, _ in _found(bench, wanted, f"*{PurePosixPath(path).suffix}"))
-    if holding[path] * 2 > len(wanted):
-        return []
-    return sorted(p for p, count in holding.most_common(3) if count * 2 > len(wanted))
-
-
-def _found(bench: Bench, wanted: Sequence[str], files: str) -> set[tuple[str, str]]:
-    """Each (file, text) of the new release that git finds, in one search of the whole tree."""
-    if not wanted:
-        return set()
-    texts = [word for text in wanted for word in ("-e", text)]
-    done = bench.git.run("grep", "-z", "-F", *texts, bench.onto, "--", files, check=False)
-    hits = set()
-    for row in done.text.split("\n"):
-        place, _, line = row.partition("\0")
-        hits |= {(place.partition(":")[2], text) for text in wanted if text in line}
-    return hits
+def _of_a_file_that_is_gone(path: str, rename: Rename | None, others: Sequence[str]) -> str:
+    said = f"{path} is gone"
+    if rename is not None:
+        said += f"; {rename}"
+    if others:
+        said += f"; its lines are in {', '.join(others)}"
+    places = list(dict.fromkeys([*([rename.new] if rename else []), *others]))
+    if places:
+        said += f". Next: make its change in {' or '.join(places)}, then `git rm {path}` there"
+    return said
 
 
 def _with_probes(one: Judged, seen: Sequence[Sighting], accepted: Set[str]) -> Judged:

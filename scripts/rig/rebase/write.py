@@ -15,6 +15,7 @@ from rig.console import console
 from rig.git import Git
 from rig.layout import Layout
 from rig.pins import Pin, Role, read_pins
+from rig.rebase.left_out import reason_with
 from rig.series.applied import commits_of_series, touched_files
 from rig.series.export import Exported, export_commits, verbatim_patch_id
 from rig.series.listing import read_mails, read_series
@@ -60,6 +61,7 @@ def work_out(
     git: Git,
     dropped: Mapping[str, str],
     resolved: Mapping[str, PatchMail],
+    needed_again: Mapping[str, str],
     scratch: Path,
 ) -> Outcome:
     """The files of a finished rebase.
@@ -76,6 +78,7 @@ def work_out(
         git: the repository whose HEAD is the result.
         dropped: patch number -> what upstream change made it unnecessary, or why a person said so.
         resolved: patch number -> the text of a person.
+        needed_again: patch number -> what the new release lacks although the old pin skips it.
         scratch: an empty folder.
 
     Raises:
@@ -86,6 +89,7 @@ def work_out(
     exported = export_commits(git.folder, tip)
     names = {n[:4]: n for n in read_series(layout)}
     skip = _skips_of(layout, old, names, forward) | dict(new.skip) | dict(dropped)
+    skip |= {n: reason_with(skip[n], new.version, found) for n, found in needed_again.items()}
     new = new.model_copy(update={"role": Role.PRIMARY if forward else Role.SECONDARY, "skip": skip})
     pins: Files = {layout.pins / f"{new.version}.toml": pin_text(new)}
     if forward:
