@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,15 +17,24 @@ from rig.rebase.state import FOLDER
 from rig.series.apply import edits_in
 
 _MADE_ASIDE = ".saved-"
+_GOING = ".removing-"
 
 
-def clean(layout: Layout) -> list[str]:
+def clean(layout: Layout, tell: Callable[[str], None] = lambda line: None) -> list[str]:
     """Remove build/, dist/ and what lies outside for this checkout; says what went or stayed.
+
+    Args:
+        tell: is told each line as it becomes true: the removal of an engine takes a while.
 
     Raises:
         RigError: another command works there, or something cannot be removed.
     """
-    said = []
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        tell(line)
+
     # Listed before the locks: what begins after that is not touched, whatever its lock is.
     folders = [folder for folder in (layout.build, layout.dist) if folder.is_dir()]
     found = [path for folder in folders for path in sorted(folder.iterdir())]
@@ -35,18 +46,31 @@ def clean(layout: Layout) -> list[str]:
         for path in (path for path in found if path.exists() or path.is_symlink()):
             if path.name.endswith(".lock"):  # held, by us
                 continue
-            edits = edits_in(path) if path in trees else []
-            if _MADE_ASIDE in path.name:
-                edits = ["an edited tree that was moved aside"]
-            if path.name == FOLDER and (path / "state.json").exists():
-                edits = ["a rebase in progress; `make rebase-abort` throws it away"]
-            if edits:
-                said.append(f"kept     {layout.shown(path)}: {edits[0]}")
+            reason = _why_kept(layout, path, path in trees)
+            if reason:
+                say(f"kept     {layout.shown(path)}: {reason}")
             else:
-                said.append(_remove(layout, path))
+                _remove(layout, path, aside=path.with_name(f"{_GOING}{path.name}"))
+                say(f"removed  {layout.shown(path)}")
         if layout.outside.exists():
-            said.append(_remove(layout, layout.outside))
-    return said or ["nothing to remove"]
+            _remove(layout, layout.outside)
+            say(f"removed  {layout.shown(layout.outside)}")
+    if not said:
+        say("nothing to remove")
+    return said
+
+
+def _why_kept(layout: Layout, path: Path, is_tree: bool) -> str | None:
+    """What a person may have made there, and how to be rid of it; None if nothing."""
+    if path.name.startswith(_GOING):  # an earlier run was about to remove it
+        return None
+    by_hand = f"if you do not want it: rm -rf {shlex.quote(layout.shown(path))}"
+    if _MADE_ASIDE in path.name:
+        return f"an edited tree that was moved aside; {by_hand}"
+    if path.name == FOLDER and (path / "state.json").exists():
+        return "a rebase in progress; `make rebase-abort` throws it away"
+    edits = edits_in(path) if is_tree else []
+    return f"{edits[0]}; {by_hand}" if edits else None
 
 
 def locks_to_hold(layout: Layout) -> list[Path]:
@@ -83,15 +107,24 @@ def _hold(stack: ExitStack, lock: Path, layout: Layout) -> None:
         raise _cannot_remove(layout, lock, error) from error
 
 
-def _remove(layout: Layout, path: Path) -> str:
+def _remove(layout: Layout, path: Path, aside: Path | None = None) -> None:
+    """Remove a file or a folder.
+
+    Args:
+        aside: a name that a folder takes first. A run that is stopped midway would leave half a
+            tree otherwise, and the next one would take that for the work of a person.
+    """
     try:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
+        if not path.is_dir() or path.is_symlink():
             path.unlink()
+            return
+        if aside and not path.name.startswith(_GOING):
+            if aside.exists():
+                shutil.rmtree(aside)
+            path = path.rename(aside)
+        shutil.rmtree(path)
     except OSError as error:
         raise _cannot_remove(layout, path, error) from error
-    return f"removed  {layout.shown(path)}"
 
 
 def _cannot_remove(layout: Layout, path: Path, error: OSError) -> RigError:

@@ -206,6 +206,15 @@ def test_a_dry_run_changes_nothing(made: Make) -> None:
     assert [j["moved"] for j in report["judged"]] == [["vllm/engine.py: +2"]]
 
 
+def test_a_dry_run_says_what_a_person_will_have_to_do(
+    made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workshop = made(CONFLICT)
+    assert not command.begin(workshop.layout, UPSTREAM, None, dry_run=True)
+    said = f"a rebase to {UPSTREAM} would wait for you: 0101 (conflict)"
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_abort_leaves_everything_as_it_was(made: Make) -> None:
     workshop = made(CONFLICT)
     before = read_tree(workshop.root / "patches")
@@ -237,7 +246,7 @@ def test_uncommitted_patches(made: Make, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_release_that_it_stands_on(made: Make) -> None:
     workshop = made(MOVED)
-    with pytest.raises(RigError, match=r"stands on vLLM 0\.3\.0 already"):
+    with pytest.raises(RigError, match=r"stands on it already"):
         command.begin(workshop.layout, BASE, None, dry_run=False)
 
 

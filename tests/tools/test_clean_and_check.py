@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock, Timeout
@@ -39,6 +41,7 @@ def test_clean_leaves_what_a_person_made(workshop: Workshop) -> None:
     assert not (workshop.layout.build / "engine-1-cpu").exists()
     assert not (workshop.layout.dist / "old.whl").exists()
     assert sum(line.startswith("kept") for line in said) == 2
+    assert any(line.endswith("rm -rf build/vllm-9.saved-20260101-000000") for line in said)
 
 
 def test_clean_waits_for_nobody_and_takes_nothing_from_a_running_command(
@@ -80,6 +83,26 @@ def test_clean_removes_a_tree_without_edits(workshop: Workshop) -> None:
     tree = workshop.start()
     clean(workshop.layout)
     assert not tree.exists()
+    assert clean(workshop.layout) == ["nothing to remove"]
+
+
+def test_a_clean_that_is_stopped_midway_is_ended_by_the_next_one(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = workshop.start()
+
+    def stopped(path: Path) -> None:
+        shutil.rmtree(path / ".git" / "objects")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rig.clean.shutil", SimpleNamespace(rmtree=stopped))
+        with pytest.raises(KeyboardInterrupt):
+            clean(workshop.layout)
+    assert not tree.exists(), "half a tree would be taken for a person's work"
+    told: list[str] = []
+    assert clean(workshop.layout, told.append) == told
+    assert [line.split()[0] for line in told] == ["removed"]
     assert clean(workshop.layout) == ["nothing to remove"]
 
 
@@ -188,7 +211,7 @@ def test_clean_takes_nothing_from_the_first_build_of_the_site(
 
     monkeypatch.setattr("rig.clean.shutil.rmtree", remove)
     clean(workshop.layout)
-    assert build / "old" in seen
+    assert build / ".removing-old" in seen
 
 
 def test_clean_takes_nothing_from_a_build_of_an_image(workshop: Workshop) -> None:

@@ -29,6 +29,7 @@ from rig.rebase.guide import (
     say_how_to_resolve,
     say_what_is_gone_again,
     say_what_to_decide,
+    say_what_waits,
 )
 from rig.rebase.passage import End
 from rig.rebase.prepare import ground_in_progress, ground_of_pins
@@ -87,7 +88,10 @@ def begin(
             raise _in_progress(layout, state)
         source = find_pin(layout, old)
         if new == source.version:
-            raise RigError(f"the series stands on vLLM {new} already", next_step="name another TO")
+            is_from = "it is FROM" if old else "the series stands on it already"
+            raise RigError(
+                f"nothing to carry to vLLM {new}: {is_from}", next_step="name another TO"
+            )
         if state is not None and (state.old, state.new) != (source.version, new):
             raise _in_progress(layout, state)
         require_known(layout, source, edit)
@@ -107,8 +111,9 @@ def begin(
         state = state or RebaseState(old=source.version, new=new)
         if dry_run or new in pinned:
             if edit:
+                why = "this is a dry run" if dry_run else f"{new} is pinned already"
                 raise RigError(
-                    f"nothing is carried that could be edited: {new} is pinned, or it is a dry run",
+                    f"nothing is carried that could be edited: {why}",
                     next_step=f"commit the change in build/vllm-{new}, then `make refresh`",
                 )
             return _look_only(layout, state, pin, source)
@@ -263,12 +268,16 @@ def _look_only(layout: Layout, state: RebaseState, pin: Pin, old: Pin) -> bool:
         ground = ground_of_pins(layout, old, pin, scratch / "tree", expected)
         decisions = decisions_of(layout, state, pin)
         _, report = survey(ground, f"vLLM {old.version}", decisions)
-        same = True
         if pinned:
             same, said = compare(layout, pin, ground.git)
             report = replace(report, compared=said)
         _say(layout, report)
-        return same and not report.waiting and not report.needed_again
+        waits = [f"{one.number} ({one.verdict})" for one in report.waiting]
+        waits += [f"{one.number} (left out)" for one in report.needed_again]
+        if waits:
+            say_what_waits(pin.version, waits, pinned=pinned)
+        # What a pin's lock gives was decided when it was made.
+        return same if pinned else not waits
 
 
 def _say(layout: Layout, report: Report) -> None:

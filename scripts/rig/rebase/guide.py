@@ -52,6 +52,19 @@ def say_what_to_decide(waiting: Sequence[Judged]) -> None:
             )
 
 
+def say_what_waits(version: str, waits: Sequence[str], *, pinned: bool) -> None:
+    """What a run that only looks found for a person."""
+    said = ", ".join(waits)
+    if pinned:
+        out.print(f"vLLM {version} is pinned and carries these as they are: {said}", markup=False)
+    else:
+        out.print(
+            f"a rebase to {version} would wait for you: {said}. "
+            f"`make rebase TO={version}` begins it",
+            markup=False,
+        )
+
+
 def say_what_is_gone_again(unseen: Sequence[NeededAgain]) -> None:
     """How to decide each patch that is left out although the new release lacks its lines."""
     for one in unseen:
