@@ -118,6 +118,14 @@ def test_the_log_of_an_engine(run: Run, tmp_path: Path) -> None:
     assert ["engine", "not said"] in rows
 
 
+def test_a_file_that_is_no_log_is_not_called_well(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "other.log").write_text("Mon Nov 30 07:00:00 UTC 2026\n")
+    done = run(box(), "--after", str(tmp_path / "other.log"))
+    assert done.exit_code == 2
+    assert "no line of this file is one of an engine's log" in done.output
+    assert "engine.log" in done.output
+
+
 PASTE = """$ nvidia-smi
 +-----------------------------------------------------------------------------------------+
 | NVIDIA-SMI 550.90.07              Driver Version: 550.90.07      CUDA Version: 12.4     |

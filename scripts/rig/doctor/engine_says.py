@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rig.doctor.show import plain
+from rig.errors import RigError
 
 if TYPE_CHECKING:
     from rig.engine_log import EngineFacts
@@ -16,13 +17,28 @@ def read_after(where: str) -> EngineFacts:
     """The engine's own words, from a log file or a server's address (http:// or https://).
 
     Raises:
-        RigError: the file cannot be read, or nobody answers at the address.
+        RigError: the file cannot be read or is no engine's log, or nobody answers at the address.
     """
-    from rig.engine_log import read_engine_log_file, read_server
+    from rig.engine_log import EngineFacts, read_engine_log_file, read_server
 
     if where.startswith(("http://", "https://")):
         return read_server(where)
-    return read_engine_log_file(Path(where))
+    facts = read_engine_log_file(Path(where))
+    if facts.model_copy(update={"source": ""}) == EngineFacts() and not _speaks(Path(where)):
+        raise RigError(
+            "no line of this file is one of an engine's log",
+            where=where,
+            next_step="name the engine.log of a run: `serve` says where it lies",
+        )
+    return facts
+
+
+def _speaks(log: Path) -> bool:
+    """Whether any line has the form of a log's, with a level."""
+    from rig.engine_log.lines import parse_line
+
+    with log.open(errors="replace") as file:
+        return any(parse_line(line).level for line in file)
 
 
 def lines_after(facts: EngineFacts) -> list[str]:

@@ -124,7 +124,7 @@ CHECKS = (
         "p2p-verdict",
         "peer-to-peer",
         p2p_verdict,
-        "what `rig p2p` showed by value on exactly this box",
+        "what `./rig p2p` showed by value on exactly this box",
         "A grant is not a delivery: granted P2P that hangs or gives wrong data is common.",
         "`./rig p2p`",
         ("fail", "warn", "unknown", "pass"),
