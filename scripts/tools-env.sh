@@ -13,15 +13,17 @@ fail() {
 }
 
 find_python() {
-    local candidate
-    for candidate in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
+    local candidate candidates=(python3 python3.14 python3.13 python3.12 python3.11)
+    [[ -z "${PYTHON:-}" ]] || candidates=("$PYTHON") # no other one than was named
+    for candidate in "${candidates[@]}"; do
         if command -v "$candidate" >/dev/null 2>&1 \
             && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             command -v "$candidate"
             return
         fi
     done
-    fail "Python 3.11 or newer was not found" "install it, or name one: PYTHON=/path/to/python make ..."
+    fail "Python 3.11 or newer was not found${PYTHON:+: PYTHON is $PYTHON}" \
+        "install it, or name another: PYTHON=/path/to/python3 ./rig ..., make PYTHON=/path/to/python3 ..."
 }
 
 # The Python is part of it: an environment whose interpreter was upgraded has lost its packages.

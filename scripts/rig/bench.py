@@ -116,7 +116,7 @@ def _median(arguments: Sequence[str], rounds: int, good: Sequence[int]) -> float
         seconds.append(time.perf_counter() - began)
         if done.returncode not in good:
             raise RigError(
-                f"`rig {arguments[0]}` failed while it was timed",
+                f"`./rig {arguments[0]}` failed while it was timed",
                 detail=done.stderr.decode("utf-8", "replace")[-1500:],
             )
     return statistics.median(seconds[1:])

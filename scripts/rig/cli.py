@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -10,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.table import Table
 
+# typer brings its own click and exports only a part of it.
+from typer._click.exceptions import ClickException, UsageError
+
 from rig.console import console, out
-from rig.errors import RigError, first_line_of_os_error
+from rig.errors import RigError, first_line_of_os_error, said_of_usage
 from rig.git import require_git
 from rig.layout import Layout, layout_of_this_checkout
 from rig.pins import Arch, Flavour, Pin, find_pin, read_pins, this_arch
@@ -61,6 +66,7 @@ def pins_add(version: Annotated[str, typer.Argument(help="A release on the index
     from rig.pin_add import add_pin
 
     layout = layout_of_this_checkout()
+    version = version.removeprefix("v")
     left = add_pin(layout, version)
     out.print(f"written  patches/pins/{version}.toml")
     for step in left:
@@ -159,10 +165,13 @@ def build(
         raise RigError(
             f"FROM is wheel or source, not {source!r}", next_step="make build FROM=wheel"
         )
-    out.print(f"{layout.shown(wheel.path)}")
+    from rig.launch.engine_environment import RAY_VERSION
+
+    path = layout.typed(wheel.path)
+    out.print(path)
     out.print(f"  sha256 {wheel.sha256}")
     out.print(f"  {len(wheel.patched)} files patched, {wheel.seconds:.1f} s")
-    out.print(f"  next: python -m pip install '{layout.shown(wheel.path)}'")
+    out.print(f"  next: python -m pip install {shlex.quote(path)} 'ray=={RAY_VERSION}'")
 
 
 def built_wheel(layout: Layout, pin: Pin, flavour: Flavour, arch: Arch | None = None) -> BuiltWheel:
@@ -175,12 +184,19 @@ def built_wheel(layout: Layout, pin: Pin, flavour: Flavour, arch: Arch | None = 
 
 @app.command()
 def inspect(
-    what: Annotated[Path, typer.Argument(help="A wheel, or the Python of an environment.")],
+    what: Annotated[list[Path], typer.Argument(help="Wheels, or Pythons of environments.")],
     full: Annotated[
         bool, typer.Option("--full", help="Hash every file, not the patched ones only.")
     ] = False,
 ) -> None:
     """Say which patches a wheel or an installed vLLM carries, and prove that they are there."""
+    for one in what:
+        if len(what) > 1:
+            out.print(f"{one}:")
+        _inspect(one, full)
+
+
+def _inspect(what: Path, full: bool) -> None:
     from rig.wheel.inspect import describe, inspect_wheel
     from rig.wheel.installed import check_installation
 
@@ -218,8 +234,7 @@ def clean_command() -> None:
     """Remove build/ and dist/, but no tree that holds work of yours."""
     from rig.clean import clean
 
-    for line in clean(layout_of_this_checkout()):
-        out.print(line)
+    clean(layout_of_this_checkout(), out.print)
 
 
 def main() -> NoReturn:
@@ -229,12 +244,27 @@ def main() -> NoReturn:
             # What a terminal cannot show is written as its number, instead of ending the command.
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        # Not standalone: typer shows the words of its validation as they are.
+        status = app(prog_name="./rig", standalone_mode=False)
+    except UsageError as error:
+        if not sys.argv[1:]:  # the help was printed
+            sys.exit(error.exit_code)
+        path = error.ctx.command_path if error.ctx else "./rig"
+        console.print(str(said_of_usage(error.format_message(), path)), markup=False)
+        sys.exit(error.exit_code)
+    except ClickException as error:
+        console.print(str(RigError(error.format_message())), markup=False)
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(1)
     except RigError as error:
         console.print(str(error), markup=False)
+        sys.exit(1)
+    except BrokenPipeError:  # `./rig pins | head -1`; Python would complain while it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         said = RigError(first_line_of_os_error(error), where=error.filename)
         console.print(str(said), markup=False)
         sys.exit(1)
-    sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)

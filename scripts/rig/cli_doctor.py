@@ -38,7 +38,7 @@ def doctor_command(
         int | None, typer.Option(min=0, help="How many cards are wanted; 0 for a rehearsal.")
     ] = None,
     pinned_gib: Annotated[
-        float | None, typer.Option(min=0, help="GiB of host memory to page-lock, from `rig plan`.")
+        float | None, typer.Option(min=0, help="GiB of host memory to page-lock: see `./rig plan`.")
     ] = None,
     python: Annotated[
         str | None, typer.Option(help="The engine's interpreter; as `serve` chooses it if absent.")

@@ -58,7 +58,9 @@ def plan_command(
     from rig.memory.source import read_model
 
     if not model and config is None:
-        raise RigError("no model is named", next_step="rig plan MODEL, or rig plan --config FILE")
+        raise RigError(
+            "no model is named", next_step="./rig plan MODEL, or ./rig plan --config FILE"
+        )
     found = read_model(model, config_file=config, refresh=refresh)
     box, which = _rig_and_box(rig)
     options = PlanOptions(

@@ -51,13 +51,22 @@ def rebase(
     if go_on + abort + (to is not None) != 1:
         raise RigError(
             "name a release to carry to, or --continue, or --abort",
-            next_step="make rebase TO=0.34.0",
+            next_step="make rebase TO=0.34.0 EDIT=0401; in the midst of one: "
+            "make rebase-continue EDIT=0401"
+            if edit
+            else "make rebase TO=0.34.0",
         )
+    if (old or dry_run) and to is None:
+        raise RigError("--from and --dry-run go with a release to carry to")
+    if edit and abort:
+        raise RigError("--edit goes with a release to carry to, or with --continue")
     if abort:
         out.print(command.abort(layout))
         return
     if (accept or drop or forget) and not go_on:
         raise RigError("--accept, --drop and --forget go with --continue")
+    if why and not drop:
+        raise RigError("--why goes with --drop")
     if drop and len(why.strip()) < 10:
         raise RigError(
             "a drop needs a reason that people will understand later",
@@ -103,7 +112,7 @@ def probes(
 
 @app.command()
 def forecast(
-    source: Annotated[str, typer.Argument(help="A folder, an sdist, or a git address[@ref].")],
+    source: Annotated[str, typer.Argument(help="A folder, an sdist, or a git address[@ref].")] = "",
     pin: Annotated[str | None, typer.Option(help="Whose texts; the primary's if absent.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the report there as JSON.")] = None,
 ) -> None:
@@ -111,6 +120,11 @@ def forecast(
     from rig.rebase.forecast import forecast as run
     from rig.rebase.forecast import risks
 
+    if not source:
+        raise RigError(
+            "no tree is named",
+            next_step="make forecast SOURCE=TREE: a folder, an sdist, or a git address[@ref]",
+        )
     layout = layout_of_this_checkout()
     report = run(layout, find_pin(layout, pin), source)
     found = risks(report)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class RigError(Exception):
     """A failure that a person can act on.
@@ -40,3 +42,15 @@ class RigError(Exception):
 def first_line_of_os_error(error: OSError) -> str:
     """Say what the operating system said, without Python's bracketed number."""
     return error.strerror or str(error)
+
+
+def said_of_usage(said: str, command: str) -> RigError:
+    """A wrong command line in our words, less those of the library that reads the options.
+
+    Args:
+        said: what that library says.
+        command: the command that was typed, such as `./rig build`.
+    """
+    said = said.replace("Value error, ", "").rstrip(".")
+    said = re.sub(r"Input should be (.+?)(, unable to parse.*)?$", r"it must be \1", said)
+    return RigError(said[:1].lower() + said[1:], next_step=f"{command} --help")

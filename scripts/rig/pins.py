@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import platform
 import re
 import tomllib
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -168,7 +168,7 @@ class Pin(_Strict):
             raise RigError(
                 f"vLLM {self.version} has no {flavour} wheel for {arch} on the index",
                 where=f"patches/pins/{self.version}.toml",
-                next_step=f"this pin has: {have}; other pins: `rig pins`",
+                next_step=f"this pin has: {have}; other pins: `./rig pins`",
             )
         return found
 
@@ -200,7 +200,7 @@ def read_pin(path: Path) -> Pin:
             "the pin does not hold what a pin must hold",
             where=path,
             detail="\n".join(problems),
-            next_step="correct the keys named above; `rig pins add` writes a right file",
+            next_step="correct the keys named above; `./rig pins add` writes a right file",
         ) from error
     if path.stem != pin.version:
         raise RigError(
@@ -247,11 +247,22 @@ def find_pin(layout: Layout, version: str | None) -> Pin:
         if pin.version == version.removeprefix("v"):
             return pin
     names = [p.version for p in pins]
-    near = difflib.get_close_matches(version, names, n=1, cutoff=0.5)
+    near = neighbours(version, names)
     raise RigError(
         f"vLLM {version} is not pinned",
         where=layout.shown(layout.pins),
         next_step=f"pinned: {', '.join(names)}"
-        + (f" (did you mean {near[0]}?)" if near else "")
-        + f"; `rig pins add {version}` adds a release from the index",
+        + (f" (nearest: {', '.join(near)})" if near else "")
+        + "; `./rig pins add VERSION` adds a release, if the package index has it",
     )
+
+
+def neighbours(version: str, known: Iterable[str]) -> list[str]:
+    """The known releases next before and next after a version; none if it is not a version."""
+    try:
+        meant = Version(version)
+    except InvalidVersion:
+        return []
+    order = sorted(known, key=Version)
+    before = [one for one in order if Version(one) <= meant]
+    return before[-1:] + order[len(before) :][:1]

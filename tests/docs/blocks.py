@@ -56,6 +56,7 @@ _FORMULA = "for a reader; scripts/model_towers.py computes by it, and tests/towe
 FOREIGN = (
     Foreign("python -m pip", _PIP, foreign.wrong_pip),
     Foreign("python3 -m", "for a pip that is not run", foreign.wrong_venv),
+    Foreign("export", "names the engine that is not there", foreign.wrong_export),
     Foreign("git switch", _GIT, foreign.wrong_git),
     Foreign("git pull", _GIT, foreign.wrong_git),
     Foreign("git tag", _GIT, foreign.wrong_git),

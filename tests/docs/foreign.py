@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from pip._internal.commands import create_command
 
-from rig.launch.engine_environment import RAY_VERSION
+from rig.launch.engine_environment import PYTHON_VARIABLE, RAY_VERSION
 from rig.layout import layout_of_this_checkout
 from rig.pins import Flavour, read_pins
 from rig.revision import read_revision
@@ -55,8 +55,11 @@ def wrong_pip(words: tuple[str, ...]) -> str:
 
 def _wrong_requirement(what: str) -> str:
     if what.endswith(".whl"):
+        # `-*.whl` would name two wheels where those of two processors lie in dist/.
         fits = [
-            f"dist/vllm-{ours}{cpu}-*.whl" for ours in releases().values() for cpu in ("", ".cpu")
+            f"dist/vllm-{ours}{cpu}-*x86_64.whl"
+            for ours in releases().values()
+            for cpu in ("", ".cpu")
         ]
         return "" if what in fits else f"no build makes {what}"
     wanted = Requirement(what)
@@ -64,6 +67,12 @@ def _wrong_requirement(what: str) -> str:
     if pinned and not any(str(wanted.specifier) == f"=={version}" for version in pinned):
         return f"{what} is not what is pinned"
     return ""
+
+
+def wrong_export(words: tuple[str, ...]) -> str:
+    """The variable is the one that names the engine."""
+    names = [word.partition("=")[0] for word in words[1:]]
+    return "" if names == [PYTHON_VARIABLE] else f"nothing here reads {names}"
 
 
 def wrong_venv(words: tuple[str, ...]) -> str:

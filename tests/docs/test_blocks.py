@@ -106,7 +106,9 @@ def test_what_nobody_accounts_for_is_seen(text: str, language: str) -> None:
     [
         "python -m pip install --nothing x",
         'python -m pip install "ray==2.59.0"',
-        "~/engine/bin/python -m pip install dist/vllm-0.33.0+rig.999-*.whl",
+        "~/engine/bin/python -m pip install dist/vllm-0.33.0+rig.999-*x86_64.whl",
+        f"python -m pip install dist/vllm-{next(iter(foreign.releases().values()))}-*.whl",
+        "export VLLM_RIG_PYTHN=~/engine/bin/python",
         "python -m pip install -c requirements/nothing.txt x",
         "python3 -m vnv ~/engine",
         "python3 -m venv",

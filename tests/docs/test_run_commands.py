@@ -13,6 +13,8 @@ from .pages import PAGES, ROOT
 
 # A fail of the box or of the plan is an answer, too; a wrong command line (2) is not.
 _ANSWERS = {"doctor": (0, 1), "plan": (0, 1)}
+# How the pages name a model.
+_MODELS = {"MODEL", "Qwen/Qwen3-VL-8B-Instruct"}
 # Files that a page takes as given.
 _STAND_INS = {
     "my-box.toml": "scripts/rigs/2x4090.toml",
@@ -54,7 +56,7 @@ def _script(words: tuple[str, ...]) -> tuple[str, ...] | None:
     if not first.startswith("scripts/serve"):
         return (first, "--help")
     synopsis = any("|" in word or word.startswith("vLLM") for word in rest)
-    if synopsis or "MODEL" not in rest:
+    if synopsis or not _MODELS & set(rest):
         return (first, "--help")
     return words if "--dry-run" in rest else (*words, "--dry-run")
 

@@ -92,7 +92,9 @@ def test_an_unknown_version_lists_the_newest_and_the_nearest(layout: Layout, fil
     error = refused(layout, "0.40.0")
     assert "no vLLM 0.40.0" in error.what
     assert "newest: 0.5.0rc1, 0.4.0, 0.3.0, 0.2.0" in str(error.next_step)
-    assert "nearest: 0.4.0" in str(error.next_step)
+    assert "nearest: 0.5.0rc1;" in str(error.next_step)
+    assert "make forecast SOURCE=" in str(error.next_step)
+    assert "nearest: 0.3.0, 0.4.0;" in str(refused(layout, "0.3.1").next_step)
 
 
 @pytest.mark.parametrize("version", ["", "latest", "../../x", "0.4"])

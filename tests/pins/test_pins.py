@@ -11,7 +11,7 @@ import tomli_w
 
 from rig.errors import RigError
 from rig.layout import Layout
-from rig.pins import Arch, Flavour, find_pin, primary_pin, read_pin, read_pins
+from rig.pins import Arch, Flavour, find_pin, neighbours, primary_pin, read_pin, read_pins
 
 from ..series.releases import pin_table
 
@@ -137,8 +137,22 @@ def test_an_unknown_version_lists_what_exists_and_the_nearest(layout: Layout) ->
         find_pin(layout, "0.33.1")
     step = str(caught.value.next_step)
     assert "pinned: 0.33.0, 0.31.0" in step
-    assert "did you mean 0.33.0?" in step
-    assert "`rig pins add 0.33.1`" in step
+    assert "nearest: 0.33.0)" in step
+    assert "`./rig pins add VERSION`" in step
+
+
+@pytest.mark.parametrize(
+    ("version", "near"),
+    [
+        ("0.32.1", ["0.32.0", "0.33.0"]),
+        ("0.9.1", ["0.9.0", "0.32.0"]),
+        ("0.1", ["0.9.0"]),
+        ("v1.0", ["0.33.0"]),
+        ("latest", []),
+    ],
+)
+def test_the_nearest_by_order_not_by_letters(version: str, near: list[str]) -> None:
+    assert neighbours(version, ["0.33.0", "0.32.0", "0.9.0"]) == near
 
 
 def test_a_wheel_that_does_not_exist(layout: Layout) -> None:

@@ -254,4 +254,4 @@ def test_build_is_a_file(two_patches: Workshop) -> None:
 def test_an_unknown_version_on_the_command_line(workshop: Workshop) -> None:
     said = workshop.command_line("apply", "0.2.9").must_fail()
     assert "vLLM 0.2.9 is not pinned" in said
-    assert "did you mean 0.2.0?" in said
+    assert "nearest: 0.2.0" in said

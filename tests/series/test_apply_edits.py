@@ -200,7 +200,7 @@ def test_what_apply_did_not_make_is_not_touched(workshop: Workshop, what: str) -
             run_git(tree, "init", "--quiet")
     with pytest.raises(RigError, match="holds work that is not") as caught:
         workshop.apply()
-    assert "was not made by `rig apply`" in str(caught.value.where)
+    assert "was not made by `./rig apply`" in str(caught.value.where)
     workshop.apply(discard=True)
     saved = workshop.saved()[0]
     assert (saved if what == "file" else saved / "mine.txt").read_text() == "mine"

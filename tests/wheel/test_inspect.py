@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rig.cli import app
 from rig.errors import RigError
 from rig.pins import Flavour
 from rig.wheel.inspect import describe, inspect_wheel
@@ -50,6 +53,20 @@ def test_a_good_wheel_passes_both_ways(wheel: Path) -> None:
     quick, full = inspect_wheel(wheel), inspect_wheel(wheel, full=True)
     assert full.hashed == full.members - 1 > quick.hashed  # all but RECORD
     assert quick.provenance == describe(wheel)
+
+
+def test_several_are_told_apart(wheel: Path, tmp_path: Path) -> None:
+    """`dist/*.whl` may be the wheels of two processors."""
+    other = tmp_path / "other" / wheel.name
+    other.parent.mkdir()
+    shutil.copy(wheel, other)
+    done = CliRunner().invoke(app, ["inspect", str(wheel), str(other)])
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.endswith(":")] == [f"{wheel}:", f"{other}:"]
+    assert lines.count("patch    0101 [Platform] x") == 2
+    other.write_bytes(b"text")
+    assert CliRunner().invoke(app, ["inspect", str(wheel), str(other)]).exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def rig_of_box(box: Box) -> Rig:
         raise RigError(
             f"`--rig auto` finds no cards: {seen}",
             where="; ".join(box.notes) or box.source,
-            next_step="`rig doctor` says more; `--rig NAME` names a box, `--rehearse` needs none",
+            next_step="`./rig doctor` says more; `--rig NAME` names a box, `--rehearse` needs none",
         )
     sizes = [card.memory_bytes for card in cards if card.memory_bytes is not None]
     capabilities = [c.compute_capability for c in cards if c.compute_capability is not None]

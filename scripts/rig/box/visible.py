@@ -58,4 +58,4 @@ def _count(cards: tuple[Card, ...]) -> str:
 
 
 def _refused(value: str, why: str) -> RigError:
-    return RigError(why, where=f"{VARIABLE}={value}", next_step="name cards as `rig doctor` does")
+    return RigError(why, where=f"{VARIABLE}={value}", next_step="name cards as `./rig doctor` does")

@@ -30,12 +30,12 @@ _STAGES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("profile_run", "determine_available_memory"),
         "while the engine profiled its largest batch",
-        "lower --max-num-batched-tokens or --max-num-seqs; `rig plan` shows what fits",
+        "lower --max-num-batched-tokens or --max-num-seqs; `./rig plan` shows what fits",
     ),
     (
         ("load_model", "load_weights", "process_weights_after_loading"),
         "while the weights were loaded",
-        "use a smaller quantisation or more cards, or offload; `rig plan` shows what fits",
+        "use a smaller quantisation or more cards, or offload; `./rig plan` shows what fits",
     ),
     (
         ("execute_model", "sample_tokens"),

@@ -31,7 +31,7 @@ _N = r"(\d{1,9}(?:\.\d{1,9})?)"
 OUT_OF_MEMORY = _row(
     r"(?:OutOfMemoryError: (?!Task was killed)|CUDA out of memory\.|CUDA error: out of memory)",
     "a card ran out of memory",
-    "`rig plan` shows what fits; lower --gpu-memory-utilization or --max-model-len",
+    "`./rig plan` shows what fits; lower --gpu-memory-utilization or --max-model-len",
 )
 
 _CAUSES: tuple[Known, ...] = (
@@ -85,7 +85,7 @@ _CAUSES: tuple[Known, ...] = (
         r"Total number of attention heads \((\d{1,6})\) must be divisible by tensor "
         r"parallel size \((\d{1,5})\)",
         "the model's {0} attention heads cannot be split over {1} cards",
-        "choose a tensor-parallel size that divides them, or pipeline parallel; `rig plan` "
+        "choose a tensor-parallel size that divides them, or pipeline parallel; `./rig plan` "
         "names the choices",
     ),
     _row(
@@ -143,14 +143,14 @@ _CAUSES: tuple[Known, ...] = (
         r"No available memory for the cache blocks",
         "the weights and the activations leave no memory for the KV cache",
         "raise --gpu-memory-utilization, stream the tower (--offload-towers), limit images, or "
-        "use more cards; `rig plan` shows what fits",
+        "use more cards; `./rig plan` shows what fits",
     ),
     _row(
         rf"max seq len \((\d{{1,12}})\), \({_N} GiB KV cache is needed, which is larger than the "
         rf"available KV cache memory \({_N} GiB\)"
         r"(?:.{0,100}estimated maximum model length is (\d{1,12}))?",
         "one request of {0} tokens needs {1} GiB of KV cache and there are {2} GiB",
-        "lower --max-model-len (the engine's estimate of what fits: {3}), or see `rig plan`",
+        "lower --max-model-len (the engine's estimate of what fits: {3}), or see `./rig plan`",
     ),
     _row(
         r"custom_all_reduce\.cuh:\d{1,6} 'invalid argument'",
@@ -169,7 +169,7 @@ _CAUSES: tuple[Known, ...] = (
     _row(
         r"(?:running low on memory|memory usage threshold|OutOfMemoryError: Task was killed)",
         "Ray ended a worker because the box ran out of memory",
-        "offload less, or give the box or its cgroup more memory; `rig plan` counts host memory",
+        "offload less, or give the box or its cgroup more memory; `./rig plan` counts host memory",
     ),
     _row(
         r"(?:DefaultCPUAllocator: can't allocate memory|Cannot allocate memory|"
@@ -216,13 +216,14 @@ _CAUSES: tuple[Known, ...] = (
         r"NCCL error.{0,80}(unhandled system error|unhandled cuda error|remote process exited"
         r"|internal error)",
         "NCCL failed between the cards: {0}",
-        "run `rig p2p`; start again with NCCL_P2P_DISABLE=1, and with NCCL_DEBUG=INFO to see more",
+        "run `./rig p2p`; start again with NCCL_P2P_DISABLE=1, and with NCCL_DEBUG=INFO to see "
+        "more",
     ),
     _row(
         r"(?:Watchdog caught collective operation timeout|Timeout waiting for|"
         r"TimeoutError: RPC call to \w{1,60} timed out)",
         "the ranks waited for each other until the time was up",
-        "run `rig p2p`: peer access that is granted but not delivered looks like this; "
+        "run `./rig p2p`: peer access that is granted but not delivered looks like this; "
         "start again with NCCL_P2P_DISABLE=1",
     ),
     _row(
@@ -258,7 +259,7 @@ _CAUSES: tuple[Known, ...] = (
         r"(?:vLLM is using nccl==|NCCL INFO Bootstrap\s?: Using|NCCL INFO NET/)",
         "the log ends while NCCL sets up the way between the cards",
         "if nothing follows for some minutes: peer access is granted but not delivered, "
-        "`rig p2p` shows it; start again with NCCL_P2P_DISABLE=1",
+        "`./rig p2p` shows it; start again with NCCL_P2P_DISABLE=1",
         only_at_end=True,
     ),
     _row(

@@ -37,7 +37,7 @@ our options:
   --no-plan               do not plan the memory; the ranks are the rig's
   --no-option-check       let vLLM itself say what it does not know, after seconds
   --custom-all-reduce-pcie
-                          custom all-reduce on more than two PCIe cards, if `rig p2p` proved it
+                          custom all-reduce on more than two PCIe cards, if `./rig p2p` proved it
   --ready-timeout SECONDS how long the engine may take to load (default 600)
   --health-every SECONDS  ask for a real token so often while serving (default: never)
   --health-failures N     so many failures in a row are the end (default 3)
@@ -172,7 +172,8 @@ def options_of(line: CommandLine, rig_name: str | None, ranks: int | None = None
         raise UsageError(
             "no model was named",
             where=line.rest[0] if line.rest else None,
-            next_step="name it first, vLLM's arguments after it; see --help",
+            next_step="`make serve MODEL=NAME`; or `scripts/serve.sh --rig 4x3090 NAME`, vLLM's "
+            "arguments after it; see --help",
         )
     rig = rig_name_of(line, rig_name)
     executor = line.values.get("--executor", "ray")

@@ -141,7 +141,7 @@ def _fetch(name: str) -> Model:
         raise RigError(
             "the model has no *.safetensors, so the sizes of its weights are not known",
             where=name,
-            next_step="save its config.json and compute the sizes: rig plan NAME --config FILE",
+            next_step="save its config.json and compute the sizes: ./rig plan NAME --config FILE",
         )
     return model_of(
         config,

@@ -82,7 +82,8 @@ def read_folder(folder: Path, *, source: str | None = None, revision: str = "") 
         raise RigError(
             "the folder holds no *.safetensors, so the sizes of its weights are not known",
             where=folder,
-            next_step=f"download them; or compute the sizes: rig plan NAME --config {config_path}",
+            next_step="download them; or compute the sizes: "
+            f"./rig plan NAME --config {config_path}",
         )
     preprocessor = folder / PREPROCESSOR
     return model_of(

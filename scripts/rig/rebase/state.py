@@ -64,7 +64,7 @@ def tree_of(layout: Layout) -> Path:
 @contextmanager
 def alone(layout: Layout) -> Iterator[None]:
     """Keep other rebases away; they wait, and say so."""
-    with held(layout, FOLDER, "does `rig rebase`"):
+    with held(layout, FOLDER, "does `./rig rebase`"):
         try:
             yield
         except OSError as error:

@@ -127,7 +127,7 @@ def edits_in(tree: Path) -> list[str]:
     """What a person did to an applied tree; empty when throwing it away loses nothing."""
     stamp = read_stamp(tree)
     if stamp is None:
-        return [f"{tree.name} was not made by `rig apply`"]
+        return [f"{tree.name} was not made by `./rig apply`"]
     edits = uncommitted_in(tree)
     git = Git(tree)
     known = set(git.run("rev-list", stamp.head, check=False).text.split())

@@ -40,7 +40,7 @@ def scratch_folder(layout: Layout, purpose: str) -> Iterator[Path]:
     Raises:
         RigError: an operating system error in the body, such as a full disk.
     """
-    with held(layout, purpose, f"does `rig {purpose}`"):
+    with held(layout, purpose, f"does `./rig {purpose}`"):
         folder = layout.build / f".{purpose}-scratch"
         discard(folder)
         try:

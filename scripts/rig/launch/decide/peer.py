@@ -57,10 +57,10 @@ def decide_peer(known: Known, layout: Layout, user: User, notes: Notes) -> Peer:
         notes.say("left", "NCCL_P2P_DISABLE", "P2P is proven by value for these cards")
     elif layout.devices > 1 and "NCCL_P2P_LEVEL" in user.inherited and not user.rehearse:
         level = user.inherited["NCCL_P2P_LEVEL"]
-        why = refusal or "`rig p2p` has not proven P2P here"
+        why = refusal or "`./rig p2p` has not proven P2P here"
         notes.say("conflict", "NCCL_P2P_LEVEL", f"your NCCL_P2P_LEVEL={level} wins, though {why}")
     else:
-        why = refusal or "P2P has not passed `rig p2p` by value on these cards"
+        why = refusal or "P2P has not passed `./rig p2p` by value on these cards"
         off = f"granted P2P is often not delivered (hang or wrong data): off, as {why}"
         variables["NCCL_P2P_DISABLE"] = ("1", off)
     custom, custom_why = _custom(known, layout, user, refusal, variables)
@@ -82,7 +82,9 @@ def decide_peer(known: Known, layout: Layout, user: User, notes: Notes) -> Peer:
         ipc = True
     told_ipc = user.inherited.get(PCIE_IPC, "0").strip() not in ("", "0")
     if told_ipc and PCIE_IPC not in variables and layout.tensor > 1 and not user.rehearse:
-        why = refusal or ("`rig p2p` has not proven it here" if not custom else "one way is enough")
+        why = refusal or (
+            "`./rig p2p` has not proven it here" if not custom else "one way is enough"
+        )
         notes.say("conflict", PCIE_IPC, f"your {PCIE_IPC} wins, though {why}")
         ipc = True
     disabled = switch_of(user.arguments, _CUSTOM)
@@ -153,7 +155,7 @@ def _custom(
     groups = layout.groups or ()
     verdict = known.verdict
     if verdict is None or not all(verdict.proven("custom", group) for group in groups):
-        return False, "needs true P2P; off until `rig p2p` has proven it by value"
+        return False, "needs true P2P; off until `./rig p2p` has proven it by value"
     bridged = known.box is not None and all(is_nvlinked(known.box, group) for group in groups)
     if layout.tensor == 2 or bridged:
         return True, "proven by value for these cards"
