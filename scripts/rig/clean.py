@@ -41,12 +41,11 @@ def clean(layout: Layout, tell: Callable[[str], None] = lambda line: None) -> li
     with ExitStack() as stack:
         for lock in locks_to_hold(layout):
             _hold(stack, lock, layout)
-        trees = {layout.tree(p.version) for p in read_pins(layout)}
         # What a command that has just ended took away itself is not there any more.
         for path in (path for path in found if path.exists() or path.is_symlink()):
             if path.name.endswith(".lock"):  # held, by us
                 continue
-            reason = _why_kept(layout, path, path in trees)
+            reason = _why_kept(layout, path)
             if reason:
                 say(f"kept     {layout.shown(path)}: {reason}")
             else:
@@ -60,7 +59,7 @@ def clean(layout: Layout, tell: Callable[[str], None] = lambda line: None) -> li
     return said
 
 
-def _why_kept(layout: Layout, path: Path, is_tree: bool) -> str | None:
+def _why_kept(layout: Layout, path: Path) -> str | None:
     """What a person may have made there, and how to be rid of it; None if nothing."""
     if path.name.startswith(_GOING):  # an earlier run was about to remove it
         return None
@@ -69,6 +68,10 @@ def _why_kept(layout: Layout, path: Path, is_tree: bool) -> str | None:
         return f"an edited tree that was moved aside; {by_hand}"
     if path.name == FOLDER and (path / "state.json").exists():
         return "a rebase in progress; `make rebase-abort` throws it away"
+    # Also a tree of no pin here, since another branch may have it; and one that an apply which
+    # was killed had put out of its way.
+    name = path.name.removeprefix(".old-")
+    is_tree = path.parent == layout.build and name.startswith("vllm-")
     edits = edits_in(path) if is_tree else []
     return f"{edits[0]}; {by_hand}" if edits else None
 

@@ -255,7 +255,9 @@ def main() -> NoReturn:
     except ClickException as error:
         console.print(str(RigError(error.format_message())), markup=False)
         sys.exit(error.exit_code)
-    except typer.Abort:
+    except typer.Abort as error:  # what typer makes of an EOFError, such as of a cut gzip file
+        said = RigError(str(error.__cause__ or "") or "stopped: the input ended")
+        console.print(str(said), markup=False)
         sys.exit(1)
     except RigError as error:
         console.print(str(error), markup=False)

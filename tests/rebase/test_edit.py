@@ -147,3 +147,66 @@ def test_one_that_is_dropped_cannot_be_edited(tmp_path: Path) -> None:
     with pytest.raises(RigError, match="0102 cannot be edited") as raised:
         command.proceed(workshop.layout, edit=["0102"], drop={"0102": "nobody needs it now"})
     assert "nobody needs it now" in str(raised.value)
+
+
+def test_an_edit_of_what_is_answered_already_is_not_passed_over(tmp_path: Path) -> None:
+    workshop, tree = _begun(PLAIN, tmp_path, "0102", "0103")
+    _write(tree, _EDITED(read_tree(tree)))
+    assert not command.proceed(workshop.layout)
+    assert _stopped_at(workshop) == "0103"
+    with pytest.raises(RigError, match="0102 is answered already") as raised:
+        command.proceed(workshop.layout, edit=["0102"])
+    assert "--forget 0102 --edit 0102" in str(raised.value)
+    assert not command.proceed(workshop.layout, forgotten=["0102"], edit=["0102"])
+    assert _stopped_at(workshop) == "0102"
+    # What began it may be said again: it goes on.
+    assert command.begin(workshop.layout, UPSTREAM, None, dry_run=False, edit=["0102", "0103"])
+
+
+def test_an_edit_that_git_went_past_in_the_tree_can_be_made(tmp_path: Path) -> None:
+    workshop, tree = _begun(PLAIN, tmp_path, "0101")
+    run_git(tree, "rebase", "--continue")
+    with pytest.raises(RigError, match="0102 is answered already"):
+        command.proceed(workshop.layout, edit=["0102"])
+    assert not command.proceed(workshop.layout, forgotten=["0102"], edit=["0102"])
+    assert _stopped_at(workshop) == "0102"
+
+
+def test_a_message_that_was_amended_is_kept_with_what_is_edited_later(tmp_path: Path) -> None:
+    workshop, tree = _begun(PLAIN, tmp_path, "0102")
+    said = run_git(tree, "log", "-1", "--format=%B").replace(
+        "Rig-Number", "Because of it.\n\nRig-Number", 1
+    )
+    run_git(tree, "commit", "--quiet", "--amend", "--file=-", stdin=said.encode())
+    _write(tree, _EDITED(read_tree(tree)))
+    assert command.proceed(workshop.layout)
+    text = next((workshop.root / "patches").glob("0102-*.patch")).read_text()
+    assert "+config_005 = 500" in text
+    assert "Because of it." in text
+
+
+def test_a_second_commit_of_one_patch_is_not_lost(tmp_path: Path) -> None:
+    workshop, tree = _begun(PLAIN, tmp_path, "0102")
+    _write(tree, _EDITED(read_tree(tree)))
+    run_git(tree, "commit", "--quiet", "--all", "-C", "HEAD")
+    with pytest.raises(RigError, match="two commits of the patch 0102"):
+        command.proceed(workshop.layout)
+    run_git(tree, "reset", "--quiet", "--soft", "HEAD^")
+    assert command.proceed(workshop.layout)
+    assert b"config_005 = 500\n" in _applied(workshop)[CONFIG].content
+
+
+def test_what_is_decided_too_late_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop, _ = _begun(PLAIN, tmp_path, "0102")
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "_deliver", lambda *_, **__: False)
+        command.proceed(workshop.layout)
+    for late in ({"edit": ["0103"]}, {"drop": {"0103": "not needed"}}, {"accept": ["0103"]}):
+        with pytest.raises(RigError, match="being written"):
+            command.proceed(workshop.layout, **late)
+    with pytest.raises(RigError, match="being written"):
+        command.begin(workshop.layout, UPSTREAM, None, dry_run=False, edit=["0103"])
+    assert command.begin(workshop.layout, UPSTREAM, None, dry_run=False, edit=["0102"])
+    assert primary_pin(workshop.layout).version == UPSTREAM

@@ -190,3 +190,16 @@ def test_a_file_that_the_patch_adds(tmp_path: Path, name: str) -> None:
     offer(workshop, _of(dict(case.base), NEXT), NEXT)
     assert not command.begin(workshop.layout, NEXT, None, dry_run=True)
     assert f"{name} lacks 'def helper():'" in _report(workshop)
+
+
+def test_a_file_that_was_renamed_since_is_said_to_be_unknown(tmp_path: Path) -> None:
+    """The pin that has the text knows the file's first name only."""
+    workshop = _dropped(tmp_path)
+    motor = "vllm/motor.py"
+    renamed = move(ENGINE, motor)(CASE.new_release())
+    offer(workshop, _of(renamed, NEXT), NEXT)
+    assert command.begin(workshop.layout, NEXT, None, dry_run=False)
+    reverted = edit(motor, "engine_040 = 4000\n", "engine_040 = 40\n")(renamed)
+    offer(workshop, _of(reverted, LAST), LAST)
+    assert command.begin(workshop.layout, LAST, None, dry_run=True)
+    assert f"(vLLM {NEXT} has no {ENGINE}: its lines were not looked for)" in _report(workshop)

@@ -67,3 +67,12 @@ def test_one_that_the_merge_does_not_follow(made: Make) -> None:
     (note,) = one.notes
     assert note.startswith(f"{ENGINE} is gone; {ENGINE} became {_MOTOR} upstream (9")
     assert f"Next: make its change in {_MOTOR}, then `git rm {ENGINE}`" in note
+
+
+def test_one_that_git_follows_and_that_is_partly_there(made: Make) -> None:
+    case = Case(
+        "", (Patch("0101", both(FIX, _OTHER)),), both(_OTHER, move(ENGINE, _MOTOR)), {}, None
+    )
+    one = _judged(made, case)["0101"]
+    assert one.verdict is Verdict.TARGET_MOVED
+    assert f"2 of its lines are there already, in {_MOTOR}" in one.notes

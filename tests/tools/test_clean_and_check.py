@@ -21,7 +21,7 @@ from rig.rehearsal.environment import environment_folder
 from rig.revision import read_revision
 from rig.series.apply import apply, locked
 from rig.series.scratch import scratch_folder
-from tests.series.releases import PRIMARY, message
+from tests.series.releases import PRIMARY, SECOND, message
 from tests.series.workshop import Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +84,22 @@ def test_clean_removes_a_tree_without_edits(workshop: Workshop) -> None:
     clean(workshop.layout)
     assert not tree.exists()
     assert clean(workshop.layout) == ["nothing to remove"]
+
+
+@pytest.mark.parametrize("name", [f"vllm-{SECOND}", f".old-vllm-{SECOND}"])
+def test_clean_keeps_an_edited_tree_whose_pin_is_gone(workshop: Workshop, name: str) -> None:
+    """Such as on a branch that does not have the pin yet; or what a killed apply replaced."""
+    workshop.start()
+    tree = workshop.apply(SECOND).rename(workshop.layout.build / name)
+    mine = tree / "mine.py"
+    mine.write_text("mine = True\n")
+    (workshop.layout.pins / f"{SECOND}.toml").unlink()
+    said = clean(workshop.layout)
+    assert mine.read_text() == "mine = True\n"
+    assert [line for line in said if line.startswith(f"kept     build/{name}: ")]
+    mine.unlink()
+    clean(workshop.layout)
+    assert not tree.exists()
 
 
 def test_a_clean_that_is_stopped_midway_is_ended_by_the_next_one(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from packaging.version import Version
@@ -22,7 +22,15 @@ from rig.rebase.commits import (
     save_commits,
 )
 from rig.rebase.compare import compare
-from rig.rebase.decided import decisions_of, pin_of, require_known, still_to_edit
+from rig.rebase.decided import (
+    decisions_of,
+    in_progress,
+    pin_of,
+    require_in_time,
+    require_known,
+    require_unanswered,
+    still_to_edit,
+)
 from rig.rebase.guide import (
     CONTINUE,
     say_how_to_bring_back,
@@ -84,8 +92,9 @@ def begin(
         # Before a pin is read: a run that was stopped here may have left two primary ones.
         if state is not None and _is_written(layout) and not dry_run:
             if state.new == new and old in (None, state.old):
+                require_in_time(state, edit)
                 return _deliver(layout, commit=commit)
-            raise _in_progress(layout, state)
+            raise in_progress(layout, state)
         source = find_pin(layout, old)
         if new == source.version:
             is_from = "it is FROM" if old else "the series stands on it already"
@@ -93,12 +102,13 @@ def begin(
                 f"nothing to carry to vLLM {new}: {is_from}", next_step="name another TO"
             )
         if state is not None and (state.old, state.new) != (source.version, new):
-            raise _in_progress(layout, state)
+            raise in_progress(layout, state)
         require_known(layout, source, edit)
         if state is not None and not dry_run:
-            state.edit |= set(edit)
+            asked = set(edit) - state.edit
+            state.edit |= asked
             console.print(f"a rebase to {new} is in progress: going on with it")
-            return _go_on(layout, state, commit=commit)
+            return _go_on(layout, state, asked, commit=commit)
         # A pin without a lock has nothing yet that a result could be compared with.
         pinned = {p.version for p in read_pins(layout) if layout.lock(p.version).exists()}
         if not dry_run and new not in pinned:
@@ -141,6 +151,7 @@ def proceed(
         if state is None:
             raise RigError("no rebase is in progress", next_step="make rebase TO=<version>")
         if _is_written(layout):
+            require_in_time(state, (*accept, *(drop or {}), *forgotten, *edit))
             return _deliver(layout, commit=commit)
         source = find_pin(layout, state.old)
         # What is left out already can be decided, too: it may be needed again.
@@ -153,7 +164,7 @@ def proceed(
             if not remove_resolution(layout, number):
                 raise RigError(f"there is no resolution of {number} to forget")
         write_state(layout, state)
-        return _go_on(layout, state, commit=commit)
+        return _go_on(layout, state, edit, forgotten, commit=commit)
 
 
 def abort(layout: Layout) -> str:
@@ -179,24 +190,25 @@ def _is_written(layout: Layout) -> bool:
     return outbox.is_filled(folder_of(layout) / "outbox")
 
 
-def _in_progress(layout: Layout, state: RebaseState) -> RigError:
-    return RigError(
-        f"a rebase from {state.old} to {state.new} is in progress",
-        where=layout.shown(folder_of(layout)),
-        next_step=f"finish it with {CONTINUE}, or throw it away with `make rebase-abort`",
-    )
-
-
-def _go_on(layout: Layout, state: RebaseState, *, commit: bool) -> bool:
+def _go_on(
+    layout: Layout,
+    state: RebaseState,
+    edit: Collection[str],
+    forgotten: Collection[str] = (),
+    *,
+    commit: bool,
+) -> bool:
     number = state.stopped_at
     if number is not None and tree_of(layout).exists():
         mails = {mail.number: mail for _, mail in read_mails(layout, find_pin(layout, state.old))}
         found = set()
-        for answer in take_answers(Git(tree_of(layout)), mails, number, set(state.drop)):
+        ignored = {*state.drop, *forgotten}
+        for answer in take_answers(Git(tree_of(layout)), mails, number, ignored):
             write_resolution(layout, answer)
             found.add(answer.number)
         if number not in found and number not in state.drop:
             console.print(f"{number} has no answer: it is put there again")
+    require_unanswered(layout, state, edit)
     state.stopped_at = None
     write_state(layout, state)
     require_clean_patches(layout)

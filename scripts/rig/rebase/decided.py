@@ -13,7 +13,7 @@ from rig.pins import Pin, find_pin, read_pin
 from rig.rebase.compare import own_texts
 from rig.rebase.guide import CONTINUE
 from rig.rebase.passage import End, Passage
-from rig.rebase.state import RebaseState, read_resolutions, write_state
+from rig.rebase.state import RebaseState, folder_of, read_resolutions, write_state
 from rig.rebase.survey import Decisions
 from rig.series.listing import patches_for
 
@@ -34,6 +34,49 @@ def require_known(
                 where=f"vLLM {pin.version}",
                 next_step=f"one of {', '.join(sorted(known))}",
             )
+
+
+def in_progress(layout: Layout, state: RebaseState) -> RigError:
+    """What to say of a rebase to another release than the one that is asked for."""
+    return RigError(
+        f"a rebase from {state.old} to {state.new} is in progress",
+        where=layout.shown(folder_of(layout)),
+        next_step=f"finish it with {CONTINUE}, or throw it away with `make rebase-abort`",
+    )
+
+
+def require_in_time(state: RebaseState, decided: Collection[str]) -> None:
+    """Refuse to pass over what a person decides while the result is being written.
+
+    Args:
+        decided: the patches of it; those that the state has already are no news.
+
+    Raises:
+        RigError: see above.
+    """
+    late = sorted({*decided} - (state.accept | state.drop.keys() | state.edit))
+    if late:
+        raise RigError(
+            f"it is too late to decide about {', '.join(late)}: the result is being written",
+            next_step=f"{CONTINUE} finishes that; change the patch afterwards",
+        )
+
+
+def require_unanswered(layout: Layout, state: RebaseState, edit: Collection[str]) -> None:
+    """Refuse to go past a patch at which a person now wants to stop.
+
+    Args:
+        edit: the patches to stop at.
+
+    Raises:
+        RigError: one has a text already, with which it would be passed.
+    """
+    for number in sorted({*edit} & read_resolutions(layout).keys() - {state.stopped_at}):
+        raise RigError(
+            f"{number} is answered already: it would not be stopped at",
+            next_step="to make it anew: `./rig rebase --continue "
+            f"--forget {number} --edit {number}`",
+        )
 
 
 def decisions_of(layout: Layout, state: RebaseState, pin: Pin) -> Decisions:

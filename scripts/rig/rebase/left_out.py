@@ -107,14 +107,28 @@ def reason_with(why: str, version: str, found: str) -> str:
     return f"{why.partition(_BUT)[0]}{_BUT}{version}: {found}"
 
 
-def cannot_be_looked_for(left_out: Sequence[LeftOut]) -> dict[str, str]:
-    """Patch number -> why nobody knows whether the new release has it."""
+def cannot_be_looked_for(
+    git: Git, left_out: Sequence[LeftOut], old: tuple[str, str]
+) -> dict[str, str]:
+    """Patch number -> why nobody knows whether the new release has it.
+
+    Args:
+        git, left_out, old: see `needed_again`.
+    """
     found = {}
     for one in left_out:
         if one.carried_by is None:
             found[one.number] = f"{one.why} (no pin has its text: its lines were not looked for)"
         elif not effect(one.text):
             found[one.number] = f"{one.why} (it has no lines that could be looked for)"
+        elif _BUT not in one.why:
+            # Renamed by a release between: the text has the name that the file had before.
+            paths = {path for path, _ in _net(effect(one.text), "+", "-")}
+            gone = sorted(path for path in paths if not _lines(git, old[1], path))
+            if gone:
+                found[one.number] = (
+                    f"{one.why} ({old[0]} has no {', '.join(gone)}: its lines were not looked for)"
+                )
     return found
 
 

@@ -102,7 +102,17 @@ def _committed(git: Git) -> dict[str, str]:
     if stands.code != 0:  # `git rebase --abort` went back to the old release
         return {}
     head = git.lines("rev-list", "--max-count=2000", "HEAD", "--not", "refs/rig/pristine")
-    return {number: commit for commit, number in numbers_of(git, head).items()}
+    found: dict[str, str] = {}
+    for commit, number in numbers_of(git, head).items():
+        if number in found:
+            raise RigError(
+                f"the tree has two commits of the patch {number}",
+                where=f"{git.folder}: {commit[:12]} and {found[number][:12]}",
+                next_step="make one of them, such as with `git reset --soft HEAD^` and `git commit "
+                "--amend` there; then the same command again",
+            )
+        found[number] = commit
+    return found
 
 
 def _under_way(git: Git) -> str | None:
@@ -171,7 +181,9 @@ def _commit_work(git: Git, mail: PatchMail, parent: str = "HEAD") -> str:
         git.run("log", "-1", "--format=%an%x00%ae%x00%aD", original).text.strip("\n").split("\0")
     )
     env = dict(zip(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE"), author, strict=True))
-    message = git.run("log", "-1", "--format=%B", original).stdout
+    # What is beside a commit to edit leaves its message, which the person may have amended.
+    said_in = original if parent == "HEAD" else "HEAD"
+    message = git.run("log", "-1", "--format=%B", said_in).stdout
     made = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message, env=env)
     return made.text.strip()
 

@@ -80,7 +80,7 @@ def survey(ground: Ground, old: str, decisions: Decisions) -> tuple[list[Passage
         old=old,
         new=ground.name,
         judged=tuple(judged),
-        skipped=skipped | cannot_be_looked_for(left_out),
+        skipped=skipped | cannot_be_looked_for(git, left_out, (old, FROM_REF)),
         needed_again=tuple(
             needed_again(git, left_out, (old, FROM_REF), (ground.name, onto), elsewhere)
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -153,9 +154,14 @@ def _compare(bench: Bench, passage: Passage, result: str, mail: PatchMail) -> Ju
     if elsewhere:
         verdict = Verdict.TARGET_MOVED
         notes += elsewhere
-    lost = effect(old) - effect(new)
-    if lost and not elsewhere:
-        verdict = Verdict.PARTLY_MERGED
+    now = effect(new)
+    lost = effect(old) - now
+    if elsewhere:  # compared under the new name, where that is known
+        there, to = {path for path, _ in now}, {p: r.new for p, r in bench.renames.items()}
+        before = Counter({(to.get(p, p), line): n for (p, line), n in effect(old).items()})
+        lost = Counter({at: n for at, n in (before - now).items() if at[0] in there})
+    if lost:
+        verdict = verdict if elsewhere else Verdict.PARTLY_MERGED
         files = sorted({path for path, _ in lost})
         notes.append(f"{lost.total()} of its lines are there already, in {', '.join(files)}")
     if not notes:
